@@ -1,0 +1,176 @@
+"""The only table of quantities: name, symbol, unit, description, role, domain, bounds.
+
+Everything that needs to name a quantity (scenario keys, priors, attributes of the result, axis labels, the JSON
+Schema, the documentation) reads this table. Units are written so that both pint and people can read them.
+"""
+
+from typing import Literal, NamedTuple
+
+Role = Literal["scenario", "input", "output"]
+Scope = Literal["", "final run", "programme", "serving", "per accelerator"]
+
+
+class Quantity(NamedTuple):
+    """One quantity of the cost model.
+
+    Attributes
+    ----------
+    name : str
+        Key used in scenarios, results and as parameter name of the equations.
+    symbol : str
+        LaTeX symbol used in the equations.
+    unit : str
+        Unit of every stored number, parsable by pint; ``"1"`` for pure numbers.
+    description : str
+        One sentence that a newcomer understands.
+    role : {"scenario", "input", "output"}
+        ``scenario``: stated by the user or looked up from it; ``input``: has a prior; ``output``: computed.
+    domain : str
+        Subject area; also the default group for grouped sensitivity indices.
+    low, high : float
+        Physical bounds, both admissible values.
+    reason : str
+        Why the bounds hold; printed when a value violates them.
+    scope : str
+        What an output covers.
+    """
+
+    name: str
+    symbol: str
+    unit: str
+    description: str
+    role: Role
+    domain: str
+    low: float = 0.0
+    high: float = float("inf")
+    reason: str = "it cannot be negative"
+    scope: Scope = ""
+
+
+_SHARE = "it is a share: 38% is written 0.38"
+_PEAK_SHARE = "MFU is a share of peak FLOP/s: 38% is written 0.38"
+
+# The order of the inputs is part of the file format: an input's row number fixes its dimension of the Sobol'
+# sequence, so that a new input must be appended and never inserted, else every stored draw would change.
+QUANTITIES: tuple[Quantity, ...] = (
+    # ---- stated by the scenario -----------------------------------------------------------------------------------
+    Quantity("params", r"N", "1", "Total parameters of the model", "scenario", "workload", 1.0, 1e16,
+             "no model has fewer than 1 or more than 1e16 parameters"),
+    Quantity("active_params", r"N_\mathrm{a}", "1", "Parameters used for each token (all of them in a dense model)",
+             "scenario", "workload", 1.0, 1e16, "no model has fewer than 1 or more than 1e16 parameters"),
+    Quantity("tokens", r"D", "token", "Training tokens, counted once for each time they are processed", "scenario",
+             "workload", 1.0, 1e19, "no run processes fewer than 1 or more than 1e19 tokens"),
+    Quantity("context_flop_factor", r"\chi", "1",
+             "FLOP per token relative to the context lengths that the MFU prior was fitted on", "scenario",
+             "workload", 0.1, 1e4, "attention adds to the 6N FLOP per token; it cannot remove most of them"),
+    Quantity("peak_flop_per_s", r"P", "FLOP/s", "Dense peak of one accelerator at the training precision", "scenario",
+             "hardware", 1e9, 1e19, "dense peaks of accelerators lie between 1e9 and 1e19 FLOP/s"),
+    Quantity("tdp", r"W_\mathrm{tdp}", "W", "Rated board power of one accelerator (TDP)", "scenario", "hardware", 1.0,
+             1e5, "one accelerator is rated between 1 W and 100 kW"),
+    Quantity("accelerator_count", r"n", "1", "Accelerators working on the run at the same time", "scenario",
+             "hardware", 1.0, 1e9, "a run needs at least 1 and no cluster has 1e9 accelerators"),
+    # ---- uncertain inputs: each has a folder in priors/ ------------------------------------------------------------
+    Quantity("mfu", r"\mu", "1",
+             "Model FLOP utilisation while the run is productive, counting 6 FLOP per active parameter and token",
+             "input", "efficiency", 0.0, 1.0, _PEAK_SHARE),
+    Quantity("goodput", r"g", "1", "Share of accelerator time that advances the run (no restarts, idle, lost work)",
+             "input", "efficiency", 0.0, 1.0, _SHARE),
+    Quantity("gpu_power_fraction", r"\phi", "1", "Mean board power of the accelerators over their TDP", "input",
+             "hardware", 0.0, 1.5, "measured board power stays below 1.5 times TDP"),
+    Quantity("host_power", r"W_\mathrm{host}", "W",
+             "IT power per accelerator besides its board: CPU, memory, network, storage, fans", "input", "hardware",
+             0.0, 1e4, "one accelerator's share of its host draws less than 10 kW"),
+    Quantity("pue", r"\mathrm{PUE}", "1", "Facility energy over IT energy (power usage effectiveness)", "input",
+             "energy", 1.0, 5.0, "PUE is facility energy over IT energy, so it is at least 1"),
+    Quantity("electricity_price", r"p_\mathrm{el}", "USD/kWh", "Price of a kilowatt-hour at the site, all charges",
+             "input", "price", -1.0, 10.0, "electricity costs between -1 and 10 USD/kWh"),
+    Quantity("grid_intensity", r"\gamma", "gCO2e/kWh", "Emissions per kilowatt-hour of the grid at the site", "input",
+             "carbon", 0.0, 3000.0, "even pure lignite power stays below 3000 gCO2e/kWh"),
+    Quantity("embodied_carbon", r"E", "kgCO2e",
+             "Emissions of making one accelerator with its share of the server", "input", "carbon", 0.0, 1e5,
+             "making one accelerator emits between 0 and 100 t"),
+    Quantity("water_onsite", r"\omega_\mathrm{on}", "L/kWh", "Water used for cooling per kWh of IT energy (WUE)",
+             "input", "water", 0.0, 50.0, "cooling evaporates less than 50 L/kWh"),
+    Quantity("water_offsite", r"\omega_\mathrm{off}", "L/kWh", "Water consumed at power plants per kWh of electricity",
+             "input", "water", 0.0, 500.0, "power plants consume less than 500 L/kWh"),
+    Quantity("capex", r"C", "USD", "Purchase price of one accelerator with its share of server and network",
+             "input", "finance", 0.0, 1e7, "one accelerator costs between 0 and 10 million USD"),
+    Quantity("residual_share", r"\rho", "1", "Resale value at the end of life over the purchase price", "input",
+             "finance", 0.0, 1.0, _SHARE),
+    Quantity("lifetime", r"L", "year", "Years until the hardware is replaced", "input", "finance", 0.1, 50.0,
+             "hardware is kept between 0.1 and 50 years"),
+    Quantity("fleet_utilization", r"u", "1", "Share of the hardware's life in which it is busy with any job", "input",
+             "finance", 0.0, 1.0, _SHARE),
+    Quantity("cost_of_capital", r"r", "1/year", "Yearly cost of the money bound in the hardware, as a rate", "input",
+             "finance", 0.0, 1.0, "it is a yearly rate: 8% is written 0.08"),
+    Quantity("operations_rate", r"o", "1/year",
+             "Yearly cost of operating owned hardware besides electricity, over its purchase price", "input",
+             "finance", 0.0, 1.0, "it is a yearly rate: 5% is written 0.05"),
+    Quantity("rental_price", r"p_\mathrm{rent}", "USD/h", "Price of one accelerator-hour when rented", "input",
+             "price", 0.0, 1000.0, "one accelerator-hour costs between 0 and 1000 USD"),
+    Quantity("serving_throughput", r"\theta", "token/s", "Output tokens served per second and accelerator", "input",
+             "serving", 0.0, 1e7, "one accelerator serves between 0 and 1e7 tokens per second"),
+    Quantity("programme_overhead", r"\kappa", "1",
+             "Compute of the whole programme (experiments, failed runs, evaluation) over that of the final run",
+             "input", "programme", 1.0, 1000.0, "the programme includes its final run, so it is at least 1"),
+    # ---- outputs -------------------------------------------------------------------------------------------------
+    Quantity("training_flop", r"F", "FLOP", "Floating-point operations of the run, 6 per active parameter and token",
+             "output", "workload", scope="final run"),
+    Quantity("training_days", r"t", "day", "Time from start to end of the run", "output", "time", scope="final run"),
+    Quantity("accelerator_hours", r"h", "h", "Accelerator-hours, including unproductive time", "output", "time",
+             scope="final run"),
+    Quantity("effective_utilization", r"\eta", "1", "Training FLOP over peak FLOP of all accelerator-hours", "output",
+             "efficiency", high=1.0, scope="final run"),
+    Quantity("it_energy_mwh", r"Q_\mathrm{IT}", "MWh", "Energy of accelerators, hosts and network", "output",
+             "energy", scope="final run"),
+    Quantity("energy_mwh", r"Q", "MWh", "Energy of the facility for the run", "output", "energy", scope="final run"),
+    Quantity("facility_power_mw", r"W", "MW", "Average facility power during the run", "output", "energy",
+             scope="final run"),
+    Quantity("co2e_operational_t", r"M_\mathrm{op}", "tCO2e", "Emissions of the electricity used", "output", "carbon",
+             scope="final run"),
+    Quantity("co2e_embodied_t", r"M_\mathrm{em}", "tCO2e", "The run's share of the emissions of making the hardware",
+             "output", "carbon", scope="final run"),
+    Quantity("co2e_t", r"M", "tCO2e", "Operational and embodied emissions", "output", "carbon", scope="final run"),
+    Quantity("water_onsite_m3", r"V_\mathrm{on}", "m^3", "Water used for cooling on site", "output", "water",
+             scope="final run"),
+    Quantity("water_offsite_m3", r"V_\mathrm{off}", "m^3", "Water consumed at power plants", "output", "water",
+             scope="final run"),
+    Quantity("electricity_cost_usd", r"K_\mathrm{el}", "USD", "Cost of the electricity", "output", "cost", low=-1e15,
+             scope="final run"),
+    Quantity("hardware_cost_usd", r"K_\mathrm{hw}", "USD", "Loss of value of the owned hardware over the run",
+             "output", "cost", scope="final run"),
+    Quantity("other_cost_usd", r"K_\mathrm{ot}", "USD", "Cost of capital and operation of the owned hardware",
+             "output", "cost", scope="final run"),
+    Quantity("cost_owned_usd", r"K_\mathrm{own}", "USD", "Cost on owned hardware: hardware, electricity, other",
+             "output", "cost", low=-1e15, scope="final run"),
+    Quantity("owned_usd_per_accelerator_hour", r"k_\mathrm{own}", "USD/h", "Cost of one owned accelerator-hour",
+             "output", "cost", low=-1e6, scope="per accelerator"),
+    Quantity("cost_rented_usd", r"K_\mathrm{rent}", "USD", "Cost on rented accelerators", "output", "cost",
+             scope="final run"),
+    Quantity("electricity_share", r"s_\mathrm{el}", "1", "Electricity over the cost on owned hardware", "output",
+             "cost", low=-1e6, high=1e6, scope="final run"),
+    Quantity("usd_per_million_training_tokens", r"k_D", "USD", "Cost on owned hardware per million training tokens",
+             "output", "cost", low=-1e15, scope="final run"),
+    Quantity("serving_usd_per_million_tokens", r"k_\mathrm{srv}", "USD",
+             "Rental cost per million output tokens served", "output", "cost", scope="serving"),
+    Quantity("serving_kwh_per_million_tokens", r"q_\mathrm{srv}", "kWh",
+             "Facility energy per million output tokens served", "output", "energy", scope="serving"),
+    Quantity("serving_kgco2e_per_million_tokens", r"m_\mathrm{srv}", "kgCO2e",
+             "Operational and embodied emissions per million output tokens served", "output", "carbon",
+             scope="serving"),
+    Quantity("programme_accelerator_hours", r"h_\kappa", "h", "Accelerator-hours of the whole programme", "output",
+             "time", scope="programme"),
+    Quantity("programme_energy_mwh", r"Q_\kappa", "MWh", "Energy of the whole programme", "output", "energy",
+             scope="programme"),
+    Quantity("programme_co2e_t", r"M_\kappa", "tCO2e", "Emissions of the whole programme", "output", "carbon",
+             scope="programme"),
+    Quantity("programme_cost_owned_usd", r"K_{\mathrm{own},\kappa}", "USD",
+             "Cost of the whole programme on owned hardware", "output", "cost", low=-1e15, scope="programme"),
+    Quantity("programme_cost_rented_usd", r"K_{\mathrm{rent},\kappa}", "USD",
+             "Cost of the whole programme on rented accelerators", "output", "cost", scope="programme"),
+)  # fmt: skip
+
+BY_NAME: dict[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
+INPUTS: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "input")
+OUTPUTS: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "output")
+SCENARIO: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "scenario")
