@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 Role = Literal["scenario", "input", "output"]
 Scope = Literal["", "final run", "programme", "serving", "per accelerator"]
+Scale = Literal["log", "logit", "log_above_one"]
 
 
 class Quantity(NamedTuple):
@@ -33,6 +34,10 @@ class Quantity(NamedTuple):
         Why the bounds hold; printed when a value violates them.
     scope : str
         What an output covers.
+    scale : {"log", "logit", "log_above_one"}
+        Scale on which "90% between a and b" becomes a normal distribution.
+    label : str
+        Short label for tables and axes; see `short`.
     """
 
     name: str
@@ -45,6 +50,13 @@ class Quantity(NamedTuple):
     high: float = float("inf")
     reason: str = "it cannot be negative"
     scope: Scope = ""
+    scale: Scale = "log"
+    label: str = ""
+
+    @property
+    def short(self) -> str:
+        """Short label for tables and axes."""
+        return self.label or self.name.replace("_", " ")
 
 
 _SHARE = "it is a share: 38% is written 0.38"
@@ -72,16 +84,17 @@ QUANTITIES: tuple[Quantity, ...] = (
     # ---- uncertain inputs: each has a folder in priors/ ------------------------------------------------------------
     Quantity("mfu", r"\mu", "1",
              "Model FLOP utilisation while the run is productive, counting 6 FLOP per active parameter and token",
-             "input", "efficiency", 0.0, 1.0, _PEAK_SHARE),
+             "input", "efficiency", 0.0, 1.0, _PEAK_SHARE, scale="logit"),
     Quantity("goodput", r"g", "1", "Share of accelerator time that advances the run (no restarts, idle, lost work)",
-             "input", "efficiency", 0.0, 1.0, _SHARE),
+             "input", "efficiency", 0.0, 1.0, _SHARE, scale="logit"),
     Quantity("gpu_power_fraction", r"\phi", "1", "Mean board power of the accelerators over their TDP", "input",
              "hardware", 0.0, 1.5, "measured board power stays below 1.5 times TDP"),
     Quantity("host_power", r"W_\mathrm{host}", "W",
              "IT power per accelerator besides its board: CPU, memory, network, storage, fans", "input", "hardware",
              0.0, 1e4, "one accelerator's share of its host draws less than 10 kW"),
     Quantity("pue", r"\mathrm{PUE}", "1", "Facility energy over IT energy (power usage effectiveness)", "input",
-             "energy", 1.0, 5.0, "PUE is facility energy over IT energy, so it is at least 1"),
+             "energy", 1.0, 5.0, "PUE is facility energy over IT energy, so it is at least 1",
+             scale="log_above_one"),
     Quantity("electricity_price", r"p_\mathrm{el}", "USD/kWh", "Price of a kilowatt-hour at the site, all charges",
              "input", "price", -1.0, 10.0, "electricity costs between -1 and 10 USD/kWh"),
     Quantity("grid_intensity", r"\gamma", "gCO2e/kWh", "Emissions per kilowatt-hour of the grid at the site", "input",
@@ -96,11 +109,11 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity("capex", r"C", "USD", "Purchase price of one accelerator with its share of server and network",
              "input", "finance", 0.0, 1e7, "one accelerator costs between 0 and 10 million USD"),
     Quantity("residual_share", r"\rho", "1", "Resale value at the end of life over the purchase price", "input",
-             "finance", 0.0, 1.0, _SHARE),
+             "finance", 0.0, 1.0, _SHARE, scale="logit"),
     Quantity("lifetime", r"L", "year", "Years until the hardware is replaced", "input", "finance", 0.1, 50.0,
              "hardware is kept between 0.1 and 50 years"),
     Quantity("fleet_utilization", r"u", "1", "Share of the hardware's life in which it is busy with any job", "input",
-             "finance", 0.0, 1.0, _SHARE),
+             "finance", 0.0, 1.0, _SHARE, scale="logit"),
     Quantity("cost_of_capital", r"r", "1/year", "Yearly cost of the money bound in the hardware, as a rate", "input",
              "finance", 0.0, 1.0, "it is a yearly rate: 8% is written 0.08"),
     Quantity("operations_rate", r"o", "1/year",
@@ -112,41 +125,42 @@ QUANTITIES: tuple[Quantity, ...] = (
              "serving", 0.0, 1e7, "one accelerator serves between 0 and 1e7 tokens per second"),
     Quantity("programme_overhead", r"\kappa", "1",
              "Compute of the whole programme (experiments, failed runs, evaluation) over that of the final run",
-             "input", "programme", 1.0, 1000.0, "the programme includes its final run, so it is at least 1"),
+             "input", "programme", 1.0, 1000.0, "the programme includes its final run, so it is at least 1",
+             scale="log_above_one"),
     # ---- outputs -------------------------------------------------------------------------------------------------
     Quantity("training_flop", r"F", "FLOP", "Floating-point operations of the run, 6 per active parameter and token",
-             "output", "workload", scope="final run"),
-    Quantity("training_days", r"t", "day", "Time from start to end of the run", "output", "time", scope="final run"),
+             "output", "workload", scope="final run", label="compute"),
+    Quantity("training_days", r"t", "day", "Time from start to end of the run", "output", "time", scope="final run", label="run time"),
     Quantity("accelerator_hours", r"h", "h", "Accelerator-hours, including unproductive time", "output", "time",
-             scope="final run"),
+             scope="final run", label="accelerator-hours"),
     Quantity("effective_utilization", r"\eta", "1", "Training FLOP over peak FLOP of all accelerator-hours", "output",
              "efficiency", high=1.0, scope="final run"),
     Quantity("it_energy_mwh", r"Q_\mathrm{IT}", "MWh", "Energy of accelerators, hosts and network", "output",
              "energy", scope="final run"),
-    Quantity("energy_mwh", r"Q", "MWh", "Energy of the facility for the run", "output", "energy", scope="final run"),
+    Quantity("energy_mwh", r"Q", "MWh", "Energy of the facility for the run", "output", "energy", scope="final run", label="energy"),
     Quantity("facility_power_mw", r"W", "MW", "Average facility power during the run", "output", "energy",
-             scope="final run"),
+             scope="final run", label="average power"),
     Quantity("co2e_operational_t", r"M_\mathrm{op}", "tCO2e", "Emissions of the electricity used", "output", "carbon",
-             scope="final run"),
+             scope="final run", label="CO2e, operational"),
     Quantity("co2e_embodied_t", r"M_\mathrm{em}", "tCO2e", "The run's share of the emissions of making the hardware",
-             "output", "carbon", scope="final run"),
-    Quantity("co2e_t", r"M", "tCO2e", "Operational and embodied emissions", "output", "carbon", scope="final run"),
+             "output", "carbon", scope="final run", label="CO2e, embodied"),
+    Quantity("co2e_t", r"M", "tCO2e", "Operational and embodied emissions", "output", "carbon", scope="final run", label="CO2e"),
     Quantity("water_onsite_m3", r"V_\mathrm{on}", "m^3", "Water used for cooling on site", "output", "water",
-             scope="final run"),
+             scope="final run", label="water, on site"),
     Quantity("water_offsite_m3", r"V_\mathrm{off}", "m^3", "Water consumed at power plants", "output", "water",
-             scope="final run"),
+             scope="final run", label="water, power plants"),
     Quantity("electricity_cost_usd", r"K_\mathrm{el}", "USD", "Cost of the electricity", "output", "cost", low=-1e15,
-             scope="final run"),
+             scope="final run", label="cost of electricity"),
     Quantity("hardware_cost_usd", r"K_\mathrm{hw}", "USD", "Loss of value of the owned hardware over the run",
-             "output", "cost", scope="final run"),
+             "output", "cost", scope="final run", label="cost of hardware"),
     Quantity("other_cost_usd", r"K_\mathrm{ot}", "USD", "Cost of capital and operation of the owned hardware",
-             "output", "cost", scope="final run"),
+             "output", "cost", scope="final run", label="other cost"),
     Quantity("cost_owned_usd", r"K_\mathrm{own}", "USD", "Cost on owned hardware: hardware, electricity, other",
-             "output", "cost", low=-1e15, scope="final run"),
+             "output", "cost", low=-1e15, scope="final run", label="cost, owned"),
     Quantity("owned_usd_per_accelerator_hour", r"k_\mathrm{own}", "USD/h", "Cost of one owned accelerator-hour",
              "output", "cost", low=-1e6, scope="per accelerator"),
     Quantity("cost_rented_usd", r"K_\mathrm{rent}", "USD", "Cost on rented accelerators", "output", "cost",
-             scope="final run"),
+             scope="final run", label="cost, rented"),
     Quantity("electricity_share", r"s_\mathrm{el}", "1", "Electricity over the cost on owned hardware", "output",
              "cost", low=-1e6, high=1e6, scope="final run"),
     Quantity("usd_per_million_training_tokens", r"k_D", "USD", "Cost on owned hardware per million training tokens",
@@ -171,6 +185,7 @@ QUANTITIES: tuple[Quantity, ...] = (
 )  # fmt: skip
 
 BY_NAME: dict[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
+DIMENSION: dict[str, int] = {q.name: i for i, q in enumerate(QUANTITIES) if q.role != "output"}
 INPUTS: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "input")
 OUTPUTS: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "output")
 SCENARIO: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "scenario")

@@ -1,0 +1,152 @@
+"""Finds what is shipped (priors, scenarios, accelerators, regions), in a checkout or in an installed wheel."""
+
+import csv
+import functools
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from gpustack_mc.errors import InputError, did_you_mean
+
+_PACKAGE = Path(__file__).parent
+
+
+def folder(name: str) -> Path:
+    """Return the folder of shipped files called `name` (``priors`` or ``scenarios``)."""
+    installed = _PACKAGE / "_shipped" / name
+    return installed if installed.is_dir() else _PACKAGE.parents[1] / name
+
+
+class Accelerator(NamedTuple):
+    """One accelerator of ``priors/accelerators.csv``; None where its maker states no figure."""
+
+    name: str
+    vendor: str
+    group: str
+    generation: str
+    aliases: tuple[str, ...]
+    peak_flop_per_s: dict[str, float | None]
+    tdp: float | None
+    memory_gb: float
+    memory_bandwidth_tb_s: float
+    release_year: int
+    source_url: str
+    note: str
+
+    @property
+    def ladder(self) -> tuple[str, ...]:
+        """From the accelerator itself to its vendor: the names under which priors may know it."""
+        return (self.name, self.group, self.generation, self.vendor)
+
+
+class Region(NamedTuple):
+    """One region of ``priors/regions.csv``."""
+
+    id: str
+    name: str
+    kind: str
+    parent: str
+    aliases: tuple[str, ...]
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
+@functools.cache
+def accelerators() -> dict[str, Accelerator]:
+    """Return all accelerators by name."""
+    found = {}
+    for row in _rows(folder("priors") / "accelerators.csv"):
+        bf16 = float(row["peak_dense_bf16_flops"])
+        fp8 = float(row["peak_dense_fp8_flops"]) if row["peak_dense_fp8_flops"] else None
+        found[row["accelerator"]] = Accelerator(
+            name=row["accelerator"],
+            vendor=row["vendor"],
+            group=row["group"],
+            generation=row["generation"],
+            aliases=_split(row["aliases"]),
+            # Makers state one dense 16-bit peak for bf16 and fp16.
+            peak_flop_per_s={"bf16": bf16, "fp16": bf16, "fp8": fp8},
+            tdp=float(row["tdp_w"]) if row["tdp_w"] else None,
+            memory_gb=float(row["memory_gb"]),
+            memory_bandwidth_tb_s=float(row["memory_bandwidth_bytes_per_s"]) / 1e12,
+            release_year=int(row["release_year"]),
+            source_url=row["source_url"],
+            note=row["note"],
+        )
+    return found
+
+
+@functools.cache
+def regions() -> dict[str, Region]:
+    """Return all regions by id."""
+    return {
+        row["region"]: Region(row["region"], row["name"], row["kind"], row["parent"], _split(row["aliases"]))
+        for row in _rows(folder("priors") / "regions.csv")
+    }
+
+
+def find_accelerator(word: str) -> Accelerator:
+    """Return the accelerator with a name or alias, whatever its case.
+
+    Raises
+    ------
+    InputError
+        No accelerator has it; the message names the nearest ones.
+    """
+    known = accelerators()
+    names = {alias: accelerator for accelerator in known.values() for alias in accelerator.aliases}
+    return _find(word, {**names, **known}, tuple(known), "accelerator", "gpustack-mc accelerators")
+
+
+def find_region(word: str) -> Region:
+    """Return the region with an id, name or alias, whatever its case.
+
+    Raises
+    ------
+    InputError
+        No region has it; the message names the nearest ones.
+    """
+    known = regions()
+    names = {alias: region for region in known.values() for alias in (*region.aliases, region.name)}
+    return _find(word, {**names, **known}, tuple(names) + tuple(known), "region", "gpustack-mc regions")
+
+
+def _find(word, by_name: dict, offered: tuple[str, ...], what: str, command: str):
+    if word in by_name:
+        return by_name[word]
+    folded = {name.casefold(): found for name, found in by_name.items()}
+    if word.casefold() in folded:
+        return folded[word.casefold()]
+    fix = f"{did_you_mean(word, offered)} `{command}` lists all."
+    raise InputError(f"unknown-{what}", f"{word[:60]!r} is not a known {what}.", fix)
+
+
+def region_ladder(region: Region) -> tuple[str, ...]:
+    """Return the ids from a region up to the world."""
+    ladder = [region.id]
+    while (parent := regions()[ladder[-1]].parent) != "":
+        ladder.append(parent)
+    return tuple(ladder)
+
+
+def fit_path(quantity: str) -> Path:
+    """Return where the fitted prior of a quantity is kept."""
+    return folder("priors") / quantity / "fit.json"
+
+
+@functools.cache
+def fit_record(quantity: str) -> dict:
+    """Return the fitted prior of a quantity, as written by `gpustack_mc.fits.refit`."""
+    return json.loads(fit_path(quantity).read_text(encoding="utf-8"))
+
+
+def shipped_scenarios() -> dict[str, Path]:
+    """Return the shipped scenarios by name."""
+    return {path.stem: path for path in sorted(folder("scenarios").glob("*.yaml"))}

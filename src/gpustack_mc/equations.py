@@ -1,0 +1,336 @@
+r"""The cost model, one pure elementwise function per quantity.
+
+A function is named after the quantity it returns and its parameters after the quantities it uses, in the units of
+`gpustack_mc.quantities`. Arrays broadcast; there are no defaults, no branches on strings, no state. Each docstring
+gives the equation, what it assumes and where it comes from.
+"""
+
+import jax.numpy as jnp
+
+from gpustack_mc import constants as c
+
+
+def context_flop_factor(active_params, n_layers, d_model, sequence_length, reference_sequence_length):
+    r"""FLOP per token at a context length, relative to the lengths that the MFU prior was fitted on.
+
+    .. math:: \chi = \frac{6 N_\mathrm{a} + 6\,\ell\,d\,s}{6 N_\mathrm{a} + 6\,\ell\,d\,s_0}
+
+    Assumes full causal attention in every layer: a token attends to half of the context on average, so that the
+    forward and backward passes add :math:`6 \ell d s` FLOP per token. Attention at the reference length :math:`s_0`
+    is already inside the MFU prior, which counts 6N only.
+
+    References
+    ----------
+    Chowdhery et al. (2022), PaLM, arXiv:2204.02311, appendix B (12 LHQT for full attention; causal halves it).
+    """
+    reference = 6 * active_params + 6 * n_layers * d_model * reference_sequence_length
+    return (6 * active_params + 6 * n_layers * d_model * sequence_length) / reference
+
+
+def training_flop(active_params, tokens):
+    r"""Floating-point operations of training.
+
+    .. math:: F = 6 N_\mathrm{a} D
+
+    Assumes 2 FLOP per active parameter and token forward and 4 backward; embeddings, attention scores and recomputed
+    activations are not counted (MFU convention "6N only").
+
+    References
+    ----------
+    Kaplan et al. (2020), arXiv:2001.08361, section 2.1; Hoffmann et al. (2022), arXiv:2203.15556, appendix F.
+    """
+    return c.FLOP_PER_PARAM_AND_TOKEN * active_params * tokens
+
+
+def accelerator_hours(training_flop, context_flop_factor, peak_flop_per_s, mfu, goodput):
+    r"""Accelerator-hours, including those that do not advance the run.
+
+    .. math:: h = \frac{\chi F}{3600\, P \mu g}
+
+    Assumes that MFU does not depend on the count within the range of the fit, so that the count cancels.
+
+    References
+    ----------
+    Chowdhery et al. (2022), arXiv:2204.02311, section 4.1 (MFU); Google Cloud (2024), ML productivity goodput.
+    """
+    return context_flop_factor * training_flop / (peak_flop_per_s * mfu * goodput) / c.SECONDS_PER_HOUR
+
+
+def training_days(accelerator_hours, accelerator_count):
+    r"""Time from start to end.
+
+    .. math:: t = \frac{h}{24\, n}
+
+    Assumes that all accelerators are held for the whole run.
+    """
+    return accelerator_hours / accelerator_count / c.HOURS_PER_DAY
+
+
+def effective_utilization(training_flop, accelerator_hours, peak_flop_per_s):
+    r"""Training FLOP over the peak FLOP of all accelerator-hours: what the bill sees.
+
+    .. math:: \eta = \frac{F}{3600\, P h}
+    """
+    return training_flop / (accelerator_hours * c.SECONDS_PER_HOUR * peak_flop_per_s)
+
+
+def it_energy_mwh(accelerator_hours, tdp, gpu_power_fraction, host_power):
+    r"""Energy of accelerators, hosts and network.
+
+    .. math:: Q_\mathrm{IT} = 10^{-6}\, h\, (W_\mathrm{tdp} \phi + W_\mathrm{host})
+
+    Assumes that mean power is the same in productive and unproductive hours.
+
+    References
+    ----------
+    Patterson et al. (2021), arXiv:2104.10350, section 2.5.
+    """
+    return accelerator_hours * (tdp * gpu_power_fraction + host_power) / c.WATTS_PER_MEGAWATT
+
+
+def energy_mwh(it_energy_mwh, pue):
+    r"""Energy of the facility.
+
+    .. math:: Q = Q_\mathrm{IT}\, \mathrm{PUE}
+
+    References
+    ----------
+    ISO/IEC 30134-2:2016 (PUE); Patterson et al. (2021), arXiv:2104.10350, section 2.5.
+    """
+    return it_energy_mwh * pue
+
+
+def facility_power_mw(energy_mwh, training_days):
+    r"""Average facility power during the run.
+
+    .. math:: W = \frac{Q}{24\, t}
+    """
+    return energy_mwh / (training_days * c.HOURS_PER_DAY)
+
+
+def co2e_operational_t(energy_mwh, grid_intensity):
+    r"""Emissions of the electricity used.
+
+    .. math:: M_\mathrm{op} = 10^{-3}\, Q \gamma
+
+    Assumes that the run draws the yearly average mix. Whether `grid_intensity` is location- or market-based, direct
+    or life-cycle, is a choice of the scenario and is printed with the result.
+
+    References
+    ----------
+    GHG Protocol Scope 2 Guidance (2015), chapter 4; Luccioni et al. (2023), JMLR 24(253), section 4.
+    """
+    return energy_mwh * c.KILOWATT_HOURS_PER_MEGAWATT_HOUR * grid_intensity / c.GRAMS_PER_TONNE
+
+
+def co2e_embodied_t(accelerator_hours, embodied_carbon, lifetime, fleet_utilization):
+    r"""The run's share of the emissions of making the hardware.
+
+    .. math:: M_\mathrm{em} = 10^{-3}\, \frac{h E}{8766\, L u}
+
+    Assumes that emissions are spread evenly over the busy hours of the hardware's life.
+
+    References
+    ----------
+    Luccioni et al. (2023), JMLR 24(253), section 4.1; Gupta et al. (2022), ACT, ISCA, equation 1.
+    """
+    busy_hours = lifetime * c.HOURS_PER_YEAR * fleet_utilization
+    return accelerator_hours * embodied_carbon / busy_hours / c.KILOGRAMS_PER_TONNE
+
+
+def co2e_t(co2e_operational_t, co2e_embodied_t):
+    r"""Operational and embodied emissions.
+
+    .. math:: M = M_\mathrm{op} + M_\mathrm{em}
+    """
+    return co2e_operational_t + co2e_embodied_t
+
+
+def water_onsite_m3(it_energy_mwh, water_onsite):
+    r"""Water used for cooling on site.
+
+    .. math:: V_\mathrm{on} = Q_\mathrm{IT}\, \omega_\mathrm{on}
+
+    References
+    ----------
+    The Green Grid (2011), white paper 35 (WUE is per kWh of IT energy); Li et al. (2023), arXiv:2304.03271, eq. 1.
+    """
+    return it_energy_mwh * c.KILOWATT_HOURS_PER_MEGAWATT_HOUR * water_onsite / c.LITRES_PER_CUBIC_METRE
+
+
+def water_offsite_m3(energy_mwh, water_offsite):
+    r"""Water consumed at the power plants.
+
+    .. math:: V_\mathrm{off} = Q\, \omega_\mathrm{off}
+
+    References
+    ----------
+    Li et al. (2023), arXiv:2304.03271, equation 2.
+    """
+    return energy_mwh * c.KILOWATT_HOURS_PER_MEGAWATT_HOUR * water_offsite / c.LITRES_PER_CUBIC_METRE
+
+
+def electricity_cost_usd(energy_mwh, electricity_price):
+    r"""Cost of the electricity.
+
+    .. math:: K_\mathrm{el} = 10^{3}\, Q\, p_\mathrm{el}
+    """
+    return energy_mwh * c.KILOWATT_HOURS_PER_MEGAWATT_HOUR * electricity_price
+
+
+def hardware_cost_usd(accelerator_hours, capex, residual_share, lifetime, fleet_utilization):
+    r"""Loss of value of the owned hardware over the run.
+
+    .. math:: K_\mathrm{hw} = \frac{h\, C (1 - \rho)}{8766\, L u}
+
+    Assumes straight-line loss of value, charged to the busy hours.
+
+    References
+    ----------
+    Cottier et al. (2024), arXiv:2405.21015, section 2.2 (amortised hardware cost).
+    """
+    busy_hours = lifetime * c.HOURS_PER_YEAR * fleet_utilization
+    return accelerator_hours * capex * (1 - residual_share) / busy_hours
+
+
+def other_cost_usd(accelerator_hours, capex, residual_share, lifetime, fleet_utilization, cost_of_capital,
+                   operations_rate):  # fmt: skip
+    r"""Cost of the capital bound in the owned hardware, and of operating it.
+
+    With continuous compounding, :math:`x = rL` and the annuity factor :math:`\varphi(x) = x / (1 - e^{-x})`, a year
+    of ownership costs
+
+    .. math:: \frac{C (1 - \rho)\, (\varphi(x) - 1)}{L} + r \rho C + o C
+
+    above the straight-line loss of value; the run bears :math:`h / (8766\, u)` of these years.
+
+    References
+    ----------
+    Brealey, Myers & Allen, Principles of Corporate Finance, chapter 6 (equivalent annual cost).
+    """
+    x = cost_of_capital * lifetime
+    # The series keeps the value and its gradient finite at a rate of exactly zero.
+    small = abs(x) < 1e-4
+    safe = jnp.where(small, 1.0, x)
+    annuity_minus_one = jnp.where(small, x / 2 + x * x / 12, safe / -jnp.expm1(-safe) - 1)
+    loss_of_value = (1 - residual_share) * annuity_minus_one / lifetime
+    per_year = loss_of_value + cost_of_capital * residual_share + operations_rate
+    return accelerator_hours / (c.HOURS_PER_YEAR * fleet_utilization) * capex * per_year
+
+
+def cost_owned_usd(hardware_cost_usd, electricity_cost_usd, other_cost_usd):
+    r"""Cost on owned hardware.
+
+    .. math:: K_\mathrm{own} = K_\mathrm{hw} + K_\mathrm{el} + K_\mathrm{ot}
+    """
+    return hardware_cost_usd + electricity_cost_usd + other_cost_usd
+
+
+def owned_usd_per_accelerator_hour(cost_owned_usd, accelerator_hours):
+    r"""Cost of one owned accelerator-hour, to hold against a rental price.
+
+    .. math:: k_\mathrm{own} = K_\mathrm{own} / h
+    """
+    return cost_owned_usd / accelerator_hours
+
+
+def cost_rented_usd(accelerator_hours, rental_price):
+    r"""Cost on rented accelerators; electricity, host and network are inside the price.
+
+    .. math:: K_\mathrm{rent} = h\, p_\mathrm{rent}
+    """
+    return accelerator_hours * rental_price
+
+
+def electricity_share(electricity_cost_usd, cost_owned_usd):
+    r"""Electricity over the cost on owned hardware.
+
+    .. math:: s_\mathrm{el} = K_\mathrm{el} / K_\mathrm{own}
+    """
+    return electricity_cost_usd / cost_owned_usd
+
+
+def usd_per_million_training_tokens(cost_owned_usd, tokens):
+    r"""Cost on owned hardware per million training tokens.
+
+    .. math:: k_D = 10^6\, K_\mathrm{own} / D
+    """
+    return cost_owned_usd / tokens * c.TOKENS_PER_MILLION
+
+
+def serving_usd_per_million_tokens(rental_price, serving_throughput):
+    r"""Rental cost per million output tokens served.
+
+    .. math:: k_\mathrm{srv} = \frac{10^6\, p_\mathrm{rent}}{3600\, \theta}
+
+    Assumes that the serving fleet is fully used at the stated throughput; idle capacity is not counted.
+    """
+    return rental_price / (serving_throughput * c.SECONDS_PER_HOUR) * c.TOKENS_PER_MILLION
+
+
+def serving_kwh_per_million_tokens(tdp, gpu_power_fraction, host_power, pue, serving_throughput):
+    r"""Facility energy per million output tokens served.
+
+    .. math:: q_\mathrm{srv} = \frac{10^6\, (W_\mathrm{tdp} \phi + W_\mathrm{host})\, \mathrm{PUE}}{3.6\times10^6\, \theta}
+
+    Assumes that an accelerator draws the same power serving as training.
+    """
+    kilowatts = (tdp * gpu_power_fraction + host_power) * pue / c.WATTS_PER_KILOWATT
+    return kilowatts / (serving_throughput * c.SECONDS_PER_HOUR) * c.TOKENS_PER_MILLION
+
+
+def serving_kgco2e_per_million_tokens(serving_kwh_per_million_tokens, grid_intensity, embodied_carbon, lifetime,
+                                      fleet_utilization, serving_throughput):  # fmt: skip
+    r"""Operational and embodied emissions per million output tokens served.
+
+    .. math:: m_\mathrm{srv} = 10^{-3} q_\mathrm{srv} \gamma + \frac{10^6\, E}{3600\, \theta\, 8766\, L u}
+    """
+    operational = serving_kwh_per_million_tokens * grid_intensity / c.GRAMS_PER_KILOGRAM
+    hours = c.TOKENS_PER_MILLION / (serving_throughput * c.SECONDS_PER_HOUR)
+    return operational + hours * embodied_carbon / (lifetime * c.HOURS_PER_YEAR * fleet_utilization)
+
+
+def programme_accelerator_hours(accelerator_hours, programme_overhead):
+    r"""Accelerator-hours of the whole programme.
+
+    .. math:: h_\kappa = \kappa h
+
+    Assumes that experiments and failed runs use accelerators as the final run does; so do the other programme totals.
+
+    References
+    ----------
+    Morrison et al. (2025), arXiv:2503.05804, section 4.
+    """
+    return accelerator_hours * programme_overhead
+
+
+def programme_energy_mwh(energy_mwh, programme_overhead):
+    r"""Energy of the whole programme.
+
+    .. math:: Q_\kappa = \kappa Q
+    """
+    return energy_mwh * programme_overhead
+
+
+def programme_co2e_t(co2e_t, programme_overhead):
+    r"""Emissions of the whole programme.
+
+    .. math:: M_\kappa = \kappa M
+    """
+    return co2e_t * programme_overhead
+
+
+def programme_cost_owned_usd(cost_owned_usd, programme_overhead):
+    r"""Cost of the whole programme on owned hardware.
+
+    .. math:: K_{\mathrm{own},\kappa} = \kappa K_\mathrm{own}
+    """
+    return cost_owned_usd * programme_overhead
+
+
+def programme_cost_rented_usd(cost_rented_usd, programme_overhead):
+    r"""Cost of the whole programme on rented accelerators.
+
+    .. math:: K_{\mathrm{rent},\kappa} = \kappa K_\mathrm{rent}
+    """
+    return cost_rented_usd * programme_overhead

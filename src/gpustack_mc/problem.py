@@ -1,0 +1,123 @@
+"""A scenario made ready for propagation: every quantity that enters the model, with its origin and source."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from gpustack_mc.errors import Place
+from gpustack_mc.priors import Marginal
+from gpustack_mc.quantities import Quantity
+from gpustack_mc.schema import ScenarioFile
+
+# What `gpustack_mc.model.phase` takes; everything else belongs to the whole run.
+PHASE_KEYS = (
+    "active_params",
+    "tokens",
+    "context_flop_factor",
+    "accelerator_count",
+    "peak_flop_per_s",
+    "mfu",
+    "goodput",
+)
+
+# What a question limits, and the unit it is stored in; "cost" is the owned or the rented cost.
+QUESTIONS = {
+    "budget": ("cost", "USD"),
+    "deadline": ("training_days", "day"),
+    "carbon_cap": ("co2e_t", "tCO2e"),
+    "energy_cap": ("energy_mwh", "MWh"),
+    "power_cap": ("facility_power_mw", "MW"),
+}
+
+
+class Source(NamedTuple):
+    """Where a number comes from."""
+
+    title: str
+    url: str
+    licence: str = ""
+
+
+class Input(NamedTuple):
+    """One quantity that enters the model.
+
+    Attributes
+    ----------
+    key : str
+        The quantity's name; with ``@phase`` when it belongs to one phase only.
+    quantity : Quantity
+    marginal : Marginal
+    origin : {"entered", "fitted", "cited", "assumed", "derived"}
+        Stated by the user, fitted to data, from a data sheet, judged from the rows named, or computed from the others.
+    prior : str
+        One line: which population or statement this is.
+    sources : tuple of Source
+    where : dict of str to str
+        Facts of the population, e.g. ``{"region": "US-CA"}``; empty for what is not a fitted prior.
+    missed : tuple of str
+        Facts of the scenario for which the prior knew only something more general.
+    """
+
+    key: str
+    quantity: Quantity
+    marginal: Marginal
+    origin: str
+    prior: str
+    sources: tuple[Source, ...] = ()
+    where: Mapping[str, str] = MappingProxyType({})
+    missed: tuple[str, ...] = ()
+
+
+class Phase(NamedTuple):
+    """A phase's name and, for each parameter of `gpustack_mc.model.phase`, the key of the input it takes."""
+
+    name: str
+    keys: dict[str, str]
+
+
+class Published(NamedTuple):
+    """A public figure for one output."""
+
+    value: float
+    source: Source
+    outside: str
+
+
+class Problem(NamedTuple):
+    """A scenario made ready for propagation.
+
+    Attributes
+    ----------
+    name, text, digest : str
+        The scenario's name, its YAML text and the SHA-256 of that text with its overrides.
+    file : ScenarioFile
+    inputs : dict of str to Input
+        In the order of the table of quantities; phase inputs last.
+    phases : tuple of Phase
+    correlated : tuple of str
+        Keys with a stated rank correlation.
+    correlation : ndarray, shape (k, k)
+        Correlation of their normal scores.
+    questions : dict of str to float
+        Limits in the unit of their output.
+    published : dict of str to Published
+    basis : dict of str to str
+        Choices that every number depends on: carbon basis, accounting.
+    place : callable
+        Where a path of the file stands, for later errors.
+    """
+
+    name: str
+    text: str
+    digest: str
+    file: ScenarioFile
+    inputs: dict[str, Input]
+    phases: tuple[Phase, ...]
+    correlated: tuple[str, ...]
+    correlation: np.ndarray
+    questions: dict[str, float]
+    published: dict[str, Published]
+    basis: dict[str, str]
+    place: Callable[..., Place]

@@ -1,0 +1,186 @@
+"""A simulation as an `xarray.DataTree`, and back from its netCDF file.
+
+Groups follow ArviZ: ``prior`` holds the draws of the inputs, ``prior_predictive`` those of the outputs, ``constant_data``
+the inputs that are fixed; ``sensitivity`` and ``statistics`` are our own. Draws have dimensions (chain, draw) with one
+chain, so that ArviZ reads them without being told anything.
+"""
+
+import json
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from gpustack_mc import __version__
+from gpustack_mc.problem import Input, Problem
+from gpustack_mc.quantities import BY_NAME, OUTPUTS, Quantity
+from gpustack_mc.simulate import PROBABILITIES, Sensitivity, Simulation, Statistics
+
+SCHEMA_VERSION = 1
+_LIBRARIES = ("jax", "jaxlib", "numpy", "scipy", "xarray", "arviz", "numpyro")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that the numbers depend on."""
+    found = {"gpustack-mc": __version__, "python": platform.python_version()}
+    for library in _LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def to_datatree(simulation: Simulation) -> xr.DataTree:
+    """Return a simulation as a DataTree with units, sources and provenance in its attributes.
+
+    Returns
+    -------
+    xarray.DataTree
+        Root attributes: ``gpustack_mc_schema``, ``name``, ``seed``, ``samples``, ``design``, ``draws``, ``scenario``
+        (its YAML text), ``scenario_sha256``, ``versions``, ``basis``, ``questions``, ``published``, the last four as
+        JSON, because netCDF attributes hold no mappings.
+    """
+    problem = simulation.problem
+    created = {"created_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    library = {"creation_library": "gpustack-mc", "creation_library_version": __version__}
+    draws = {"sample_dims": ["chain", "draw"], **created, **library}
+    tree = {
+        "/": xr.Dataset(attrs=_root_attributes(simulation) | created | library),
+        "/prior": _draws(_input_variables(simulation), draws),
+        "/prior_predictive": _draws(_output_variables(simulation), draws),
+        "/constant_data": _constants(problem, created | library),
+        "/statistics": _statistics(simulation),
+    }
+    if simulation.sensitivity:
+        tree["/sensitivity"] = _sensitivity(simulation.sensitivity, problem)
+    return xr.DataTree.from_dict(tree)
+
+
+def _root_attributes(simulation: Simulation) -> dict[str, Any]:
+    problem, design = simulation.problem, simulation.design
+    published = {
+        name: {
+            "value": figure.value,
+            "source": figure.source.title,
+            "url": figure.source.url,
+            "outside": figure.outside,
+        }
+        for name, figure in problem.published.items()
+    }
+    return {
+        "gpustack_mc_schema": SCHEMA_VERSION,
+        "name": problem.name,
+        "description": problem.file.description,
+        "ownership": problem.file.ownership,
+        "seed": design.seed,
+        "samples": design.samples,
+        "design": design.method,
+        "replicates": design.replicates,
+        "draws": simulation.kept,
+        "scenario": problem.text,
+        "scenario_sha256": problem.digest,
+        "versions": json.dumps(versions()),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "basis": json.dumps(problem.basis),
+        "questions": json.dumps(problem.questions),
+        "published": json.dumps(published),
+    }
+
+
+def _draws(variables: dict[str, tuple[np.ndarray, dict]], attributes: dict[str, Any]) -> xr.Dataset:
+    data = {name: (("chain", "draw"), values[None, :], attrs) for name, (values, attrs) in variables.items()}
+    length = next((len(values) for values, _ in variables.values()), 0)
+    return xr.Dataset(data, coords={"chain": [0], "draw": np.arange(length)}, attrs=attributes)
+
+
+def quantity_attributes(quantity: Quantity, key: str | None = None) -> dict[str, str]:
+    """Return unit, long name and scope of a variable, as stored in every result."""
+    phase = f", {key.partition('@')[2]}" if key and "@" in key else ""
+    scope = {"scope": quantity.scope} if quantity.scope else {}
+    return {"units": quantity.unit, "long_name": quantity.description + phase, "domain": quantity.domain, **scope}
+
+
+def _input_attributes(item: Input) -> dict[str, Any]:
+    sources = [source._asdict() for source in item.sources]
+    marginal = {"family": item.marginal.family, "parameters": dict(item.marginal.parameters)}
+    return {
+        **quantity_attributes(item.quantity, item.key),
+        "origin": item.origin,
+        "prior": item.prior,
+        "source": "; ".join(source.title for source in item.sources),
+        "sources": json.dumps(sources),
+        "where": json.dumps(dict(item.where)),
+        "missed": json.dumps(list(item.missed)),
+        "distribution": json.dumps(marginal) if item.marginal.family != "sample" else json.dumps({"family": "sample"}),
+    }
+
+
+def _input_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dict]]:
+    inputs = simulation.problem.inputs
+    return {
+        key: (values, _input_attributes(inputs[key]))
+        for key, values in zip(simulation.varying, simulation.inputs, strict=True)
+    }
+
+
+def _output_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dict]]:
+    basis = simulation.problem.basis
+    variables = {}
+    for name, values in zip(OUTPUTS, simulation.outputs, strict=True):
+        attributes = quantity_attributes(BY_NAME[name])
+        if BY_NAME[name].domain == "carbon":
+            attributes |= basis
+        variables[name] = (values, attributes)
+    return variables
+
+
+def _constants(problem: Problem, attributes: dict[str, Any]) -> xr.Dataset:
+    fixed = {
+        key: ((), float(item.marginal.parameters["value"]), _input_attributes(item))
+        for key, item in problem.inputs.items()
+        if item.marginal.is_fixed
+    }
+    return xr.Dataset(fixed, attrs=attributes)
+
+
+def _statistics(simulation: Simulation) -> xr.Dataset:
+    """Summaries over all draws: variables named as the quantities, along a dimension ``statistic``."""
+    names = ["mean", "mean_error", "sd", *(f"q{p:g}" for p in PROBABILITIES), *(f"q{p:g}_error" for p in PROBABILITIES)]
+    variables = {}
+    for keys, part in ((simulation.varying, simulation.input_statistics), (OUTPUTS, simulation.output_statistics)):
+        rows = _statistic_rows(part)
+        for i, key in enumerate(keys):
+            quantity = BY_NAME[key.partition("@")[0]]
+            variables[key] = (("statistic",), rows[:, i], quantity_attributes(quantity, key))
+    about = "over all draws; *_error is the Monte Carlo standard error, from independent replicates of the design"
+    return xr.Dataset(variables, coords={"statistic": names}, attrs={"comment": about})
+
+
+def _statistic_rows(part: Statistics) -> np.ndarray:
+    return np.concatenate([part.mean[None], part.mean_error[None], part.sd[None], part.quantiles, part.quantile_errors])
+
+
+def _sensitivity(found: Sensitivity, problem: Problem) -> xr.Dataset:
+    """Indices with dimensions (scale, output, input); constant and non-finite outputs are NaN and named."""
+    data = {}
+    for name, field in (("S1", "first"), ("ST", "total")):
+        for suffix, end in (("", ""), ("_lower", "_low"), ("_upper", "_high")):
+            values = np.stack([getattr(part, field + end).T for part in (found.raw, found.log)])
+            data[name + suffix] = (("scale", "output", "input"), values, {"units": "1"})
+    data["S1"][2]["long_name"] = "First-order Sobol' index"
+    data["ST"][2]["long_name"] = "Total Sobol' index"
+    status = np.array([list(part.status) for part in (found.raw, found.log)])
+    data["status"] = (("scale", "output"), status)
+    attributes = {
+        "samples": found.samples,
+        "interval": "90% t-interval from independent replicates of the design",
+        "estimators": "S1 Saltelli et al. 2010, ST Jansen 1999",
+    }
+    if problem.correlated:
+        attributes["comment"] = "correlated inputs form one block; an index of a block is that of the inputs together"
+    coords = {"scale": ["raw", "log"], "output": list(OUTPUTS), "input": list(found.blocks)}
+    return xr.Dataset(data, coords=coords, attrs=attributes)

@@ -1,0 +1,539 @@
+"""From a scenario file to a `Problem`: every quantity of the model with its distribution, origin and source."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from gpustack_mc import catalog, priors, schema, units, yamlfile
+from gpustack_mc.errors import InputError, Place, did_you_mean
+from gpustack_mc.priors import Facts, Marginal, StatementError
+from gpustack_mc.problem import PHASE_KEYS, QUESTIONS, Input, Phase, Problem, Published, Source
+from gpustack_mc.quantities import BY_NAME, INPUTS, Quantity
+from gpustack_mc.statements import UNKNOWN, Statements
+
+
+def load_scenario(source: str | Path, overrides: Iterable[str] = ()) -> Problem:
+    """Read, check and resolve a scenario.
+
+    Parameters
+    ----------
+    source : str or Path
+        A path, or ``-`` for standard input.
+    overrides : iterable of str
+        ``key=value`` as given to ``--set``; values are YAML.
+
+    Raises
+    ------
+    InputError
+        Anything wrong with the file, with its place and the remedy.
+    """
+    overrides = tuple(overrides)
+    text, name = yamlfile.read_text(source)
+    document = yamlfile.parse(text, name)
+    reader = _Reader(document, overrides)
+    return reader.problem()
+
+
+class _Reader(Statements):
+    """Resolves one document; collects what is wrong so that all of it can be told at once."""
+
+    def __init__(self, document: yamlfile.Document, overrides: tuple[str, ...]):
+        super().__init__(self.located)
+        self.document = document
+        self.overridden: dict[yamlfile.Path_, str] = {}
+        if not isinstance(document.data, dict):
+            raise InputError("not-a-scenario", "this is not a mapping of keys to values.",
+                             "`gpustack-mc schema` shows what a scenario holds.", Place(document.name, 1, 1))  # fmt: skip
+        for override in overrides:
+            self._override(override)
+
+    # ---- overrides and places ----
+
+    def _override(self, override: str) -> None:
+        key, equals, text = override.partition("=")
+        place = Place(f"--set {override}")
+        if not equals or not key.strip():
+            raise InputError("bad-override", "not of the form key=value.", "Write --set mfu=0.4.", place)
+        path: list[str | int] = [int(part) if part.isdigit() else part for part in key.strip().split(".")]
+        if path[0] not in schema.ScenarioFile.model_fields and path[0] in schema.Inputs.model_fields:
+            path.insert(0, "inputs")
+        value = yamlfile.parse_value(text, str(place)) if text.strip() else None
+        node: Any = self.document.data
+        for step in path[:-1]:
+            if isinstance(node, dict) and isinstance(step, str):
+                node = node.setdefault(step, {})
+            elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+                node = node[step]
+            else:
+                raise InputError("bad-override", f"there is no {key.strip()} to set.", "", place)
+        try:
+            node[path[-1]] = value
+        except (TypeError, IndexError):
+            raise InputError("bad-override", f"there is no {key.strip()} to set.", "", place) from None
+        self.overridden[tuple(path)] = override
+
+    def located(self, path: yamlfile.Path_, *, key: bool = False) -> Place:
+        for depth in range(len(path), 0, -1):
+            if path[:depth] in self.overridden:
+                return Place(f"--set {self.overridden[path[:depth]]}")
+        return self.document.place(path, key=key)
+
+    # ---- structure ----
+
+    def structure(self) -> schema.ScenarioFile:
+        try:
+            return schema.ScenarioFile.model_validate(self.document.data)
+        except ValidationError as error:
+            seen: set[yamlfile.Path_] = set()
+            for detail in error.errors(include_url=False):
+                path = self._path_of(detail["loc"])
+                if path not in seen:
+                    seen.add(path)
+                    self._explain(path, detail)
+            self.stop_if_wrong()
+            raise
+
+    def _path_of(self, loc: tuple) -> yamlfile.Path_:
+        """Drop from pydantic's location what is not in the file: tags of unions, and ``[key]``."""
+        node, path = self.document.data, []
+        for step in loc:
+            if isinstance(node, dict) and step in node:
+                node = node[step]
+            elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+                node = node[step]
+            elif step in schema.FORMS or step in ("amount", "int", "float", "str", "[key]") or isinstance(step, int):
+                continue
+            else:
+                node = None
+            path.append(step)
+        return tuple(path)
+
+    def _explain(self, path: yamlfile.Path_, detail: Any) -> None:
+        kind, found = detail["type"], units.shown(detail.get("input"))
+        if kind == "extra_forbidden":
+            known = self._known_keys(path, detail["loc"])
+            parent = ".".join(str(step) for step in path[:-1])
+            inside = f" in {parent}" if parent else ""
+            message = f"unknown key {str(path[-1])[:60]!r}{inside}."
+            self.errors.append(
+                InputError("unknown-key", message, did_you_mean(path[-1], known), self.place(path, key=True))
+            )
+        elif kind == "missing":
+            self.fail(path, "is missing.", _MISSING.get(path[-1], ""), "missing-key")
+        elif kind == "literal_error":
+            self.fail(path, f"{found} is not one of {detail['ctx']['expected']}.")
+        elif found == "None":
+            self.fail(path, "has no value.", "Give one, or remove the key.")
+        elif path[-1:] == ("count",):
+            self.fail(path, f"{found} is not a count.", "Write a whole number, such as 1024.")
+        elif kind in ("int_type", "float_type", "string_type"):
+            wanted = (
+                "a number, a number with a unit, or a distribution"
+                if "amount" in detail["loc"]
+                else _WANTED.get(kind, "a value")
+            )
+            self.fail(path, f"{found} is not {wanted}.")
+        elif kind in ("model_type", "model_attributes_type", "dict_type"):
+            self.fail(path, f"{found} is not a mapping of keys to values.")
+        else:
+            self.fail(path, f"{found}: {detail['msg'][0].lower()}{detail['msg'][1:]}.")
+
+    def _known_keys(self, path: yamlfile.Path_, loc: tuple) -> list[str]:
+        for step in reversed(loc[:-1]):
+            if step in schema.FORMS and step not in path:
+                return list(schema.FORMS[step].model_fields)
+        parent = tuple(step for step in path[:-1] if isinstance(step, str))
+        if parent[:1] == ("published",) and len(parent) == 2:
+            parent = ("published", "*")
+        return list(schema.PARTS.get(parent, schema.ScenarioFile).model_fields)
+
+    # ---- the problem ----
+
+    def problem(self) -> Problem:
+        file = self.structure()
+        self.rates = self._rates(file)
+        accelerator = self._accelerator(file)
+        region = self._region(file)
+        self.stop_if_wrong()
+        entered = self._entered(file)
+        inputs = self._scenario_inputs(file, accelerator, entered)
+        phases, phase_inputs = self._phases(file, accelerator, inputs)
+        self.stop_if_wrong()
+        facts = self._facts(file, accelerator, region, inputs)
+        inputs |= self._prior_inputs(file, facts, entered)
+        inputs |= phase_inputs
+        correlated, correlation = self._correlation(file, inputs)
+        questions = self._questions(file)
+        published = self._published(file)
+        self.stop_if_wrong()
+        order = {name: i for i, name in enumerate(BY_NAME)}
+        ordered = dict(sorted(inputs.items(), key=lambda item: ("@" in item[0], order[item[1].quantity.name])))
+        text = self.document.text + "".join(f"\n# --set {override}" for override in self.overridden.values())
+        return Problem(
+            name=file.name,
+            text=text,
+            digest=hashlib.sha256(text.encode()).hexdigest(),
+            file=file,
+            inputs=ordered,
+            phases=phases,
+            correlated=correlated,
+            correlation=correlation,
+            questions=questions,
+            published=published,
+            basis=self._basis(file, ordered),
+            place=self.located,
+        )
+
+    def _rates(self, file: schema.ScenarioFile) -> dict[str, float]:
+        for code, rate in file.exchange_rates.items():
+            if not 0 < rate < float("inf"):
+                self.fail(("exchange_rates", code), f"{rate} is not a rate.", f"State USD per {code}, above 0.")
+        return {code: float(rate) for code, rate in file.exchange_rates.items()}
+
+    def _accelerator(self, file: schema.ScenarioFile) -> catalog.Accelerator | None:
+        if file.cluster.accelerator.casefold() == "other":
+            return None
+        return self._found(catalog.find_accelerator, file.cluster.accelerator, ("cluster", "accelerator"))
+
+    def _region(self, file: schema.ScenarioFile) -> catalog.Region | None:
+        return self._found(catalog.find_region, file.site.region, ("site", "region"))
+
+    def _found(self, find: Callable, word: str, path: yamlfile.Path_) -> Any:
+        try:
+            return find(word)
+        except InputError as error:
+            self.fail(path, error.message, error.fix, error.code)
+            return None
+
+    def _entered(self, file: schema.ScenarioFile) -> dict[str, Any]:
+        return {name: getattr(file.inputs, name) for name in sorted(file.inputs.model_fields_set)}
+
+    def _scenario_inputs(self, file: schema.ScenarioFile, accelerator: catalog.Accelerator | None,
+                         entered: dict[str, Any]) -> dict[str, Input]:  # fmt: skip
+        workload = file.workload
+        inputs = {"params": self._input("params", workload.params, ("workload", "params"))}
+        if workload.active_params is None:
+            inputs["active_params"] = inputs["params"]._replace(
+                key="active_params", quantity=BY_NAME["active_params"], prior="all parameters (dense model)"
+            )
+        else:
+            path = ("workload", "active_params")
+            inputs["active_params"] = self._input("active_params", workload.active_params, path)
+            self._check_active(inputs, path)
+        if workload.tokens is not None:
+            inputs["tokens"] = self._input("tokens", workload.tokens, ("workload", "tokens"))
+        count = self._count(file.cluster.count, ("cluster", "count"))
+        inputs["accelerator_count"] = Input("accelerator_count", BY_NAME["accelerator_count"],
+                                            Marginal("fixed", {"value": count}), "entered", "")  # fmt: skip
+        inputs["peak_flop_per_s"] = self._peak(file.cluster.precision, accelerator, entered, ("cluster", "precision"))
+        inputs["tdp"] = self._tdp(accelerator, entered)
+        return inputs
+
+    def _check_active(self, inputs: dict[str, Input], path: yamlfile.Path_) -> None:
+        total, active = (inputs[name].marginal for name in ("params", "active_params"))
+        if total.is_fixed and active.is_fixed and active.parameters["value"] > total.parameters["value"]:
+            found = f"{active.parameters['value']:g} is more than all {total.parameters['value']:g} parameters."
+            self.fail(path, found, "active_params counts those used for one token.")
+
+    def _input(self, name: str, value: Any, path: yamlfile.Path_, key: str | None = None) -> Input:
+        quantity = BY_NAME[name]
+        marginal, words = self.marginal(value, quantity, path)
+        return Input(key or name, quantity, marginal, "entered", words)
+
+    def _count(self, count: float, path: yamlfile.Path_) -> float:
+        number = self.number(count, BY_NAME["accelerator_count"], path)
+        if number != int(number if np.isfinite(number) else 0) and np.isfinite(number):
+            self.fail(path, f"{number:g} is not a whole number of accelerators.")
+        return number
+
+    def _peak(self, precision: str, accelerator: catalog.Accelerator | None, entered: dict[str, Any],
+              path: yamlfile.Path_, key: str = "peak_flop_per_s") -> Input:  # fmt: skip
+        if "peak_flop_per_s" in entered:
+            return self._input("peak_flop_per_s", entered["peak_flop_per_s"], ("inputs", "peak_flop_per_s"), key)
+        peak = accelerator.peak_flop_per_s[precision] if accelerator else None
+        if peak is None:
+            name = accelerator.name if accelerator else "an accelerator of your own"
+            self.fail(path, f"no dense {precision} peak is known for {name}.",
+                      "State inputs.peak_flop_per_s, or another precision.", "unknown-peak")  # fmt: skip
+            return Input(key, BY_NAME["peak_flop_per_s"], UNKNOWN, "cited", "")
+        source = Source(f"{accelerator.name} data sheet", accelerator.source_url)
+        return Input(key, BY_NAME["peak_flop_per_s"], Marginal("fixed", {"value": peak}), "cited",
+                     f"{accelerator.name}, dense {precision}", (source,))  # fmt: skip
+
+    def _tdp(self, accelerator: catalog.Accelerator | None, entered: dict[str, Any]) -> Input:
+        if "tdp" in entered:
+            return self._input("tdp", entered["tdp"], ("inputs", "tdp"))
+        if accelerator is None or accelerator.tdp is None:
+            name = accelerator.name if accelerator else "an accelerator of your own"
+            self.fail(("cluster", "accelerator"), f"the maker states no TDP for {name}.",
+                      "State inputs.tdp, e.g. 250 W.", "unknown-tdp")  # fmt: skip
+            return Input("tdp", BY_NAME["tdp"], UNKNOWN, "cited", "")
+        source = Source(f"{accelerator.name} data sheet", accelerator.source_url)
+        return Input("tdp", BY_NAME["tdp"], Marginal("fixed", {"value": accelerator.tdp}), "cited",
+                     f"{accelerator.name}, rated", (source,))  # fmt: skip
+
+    def _phases(self, file: schema.ScenarioFile, accelerator: catalog.Accelerator | None, inputs: dict[str, Input],
+                ) -> tuple[tuple[Phase, ...], dict[str, Input]]:  # fmt: skip
+        workload = file.workload
+        whole = {name: name for name in PHASE_KEYS}
+        inputs["context_flop_factor"] = Input(
+            "context_flop_factor", BY_NAME["context_flop_factor"], Marginal("fixed", {"value": 1.0}), "assumed",
+            "context no longer than in the runs the MFU prior was fitted on")  # fmt: skip
+        if (workload.tokens is None) == (workload.phases is None):
+            problem = "is missing" if workload.tokens is None else "is stated beside phases"
+            self.fail(("workload", "tokens"), f"{problem}.", "State tokens, or phases that have tokens.", "missing-key")
+            return (), {}
+        if workload.phases is None:
+            return (Phase("run", whole),), {}
+        phases, added, names = [], {}, set()
+        for i, phase in enumerate(workload.phases):
+            path = ("workload", "phases", i)
+            if phase.name in names or not re.fullmatch(r"[\w .-]+", phase.name):
+                self.fail((*path, "name"), f"{units.shown(phase.name)} must be unique, of letters, digits, - and _.")
+            names.add(phase.name)
+            own = self._phase_inputs(file, phase, path, accelerator, inputs)
+            added |= own
+            phases.append(Phase(phase.name, whole | {item.quantity.name: key for key, item in own.items()}))
+        return tuple(phases), added
+
+    def _phase_inputs(self, file: schema.ScenarioFile, phase: schema.Phase, path: yamlfile.Path_,
+                      accelerator: catalog.Accelerator | None, inputs: dict[str, Input]) -> dict[str, Input]:  # fmt: skip
+        def key(name: str) -> str:
+            return f"{name}@{phase.name}"
+
+        own = [self._input("tokens", phase.tokens, (*path, "tokens"), key("tokens"))]
+        for name in ("mfu", "goodput"):
+            if getattr(phase, name) is not None:
+                own.append(self._input(name, getattr(phase, name), (*path, name), key(name)))
+        if phase.count is not None:
+            count = self._count(phase.count, (*path, "count"))
+            own.append(Input(key("accelerator_count"), BY_NAME["accelerator_count"],
+                             Marginal("fixed", {"value": count}), "entered", ""))  # fmt: skip
+        if phase.precision is not None:
+            own.append(self._peak(phase.precision, accelerator, self._entered(file), (*path, "precision"),
+                                  key("peak_flop_per_s")))  # fmt: skip
+        if phase.sequence_length is not None:
+            own.append(self._context(file.workload, phase.sequence_length, (*path, "sequence_length"),
+                                     key("context_flop_factor"), inputs["active_params"]))  # fmt: skip
+        return {item.key: item for item in own}
+
+    def _context(self, workload: schema.Workload, length: int, path: yamlfile.Path_, key: str, active: Input) -> Input:
+        quantity = BY_NAME["context_flop_factor"]
+        fit = catalog.fit_record("mfu")
+        reference = fit["settings"]["reference_sequence_length"]
+        if workload.n_layers is None or workload.d_model is None:
+            self.fail(path, "a context length needs the shape of the model.",
+                      "State workload.n_layers and workload.d_model.", "missing-key")  # fmt: skip
+            return Input(key, quantity, UNKNOWN, "derived", "")
+        params = float(priors.quantiles(active.marginal, [0.5])[0])
+        attention = 6 * workload.n_layers * workload.d_model
+        factor = (6 * params + attention * length) / (6 * params + attention * reference)
+        words = f"causal attention over {length:,} tokens, against {reference:,} in the fitted runs"
+        return Input(key, quantity, Marginal("fixed", {"value": factor}), "derived", words)
+
+    def _facts(self, file: schema.ScenarioFile, accelerator: catalog.Accelerator | None, region: catalog.Region,
+               inputs: dict[str, Input]) -> Facts:  # fmt: skip
+        moe = file.workload.architecture == "moe" or (
+            file.workload.architecture is None and file.workload.active_params is not None
+        )
+        ladders: dict[str, tuple[str, ...]] = {
+            "region": catalog.region_ladder(region),
+            "term": (file.market.term,),
+            "architecture": ("moe" if moe else "dense",),
+            "precision": (file.cluster.precision,),
+            "carbon_basis": self._carbon_basis(file, region),
+        }
+        if accelerator:
+            ladders["accelerator"] = accelerator.ladder
+        for name, value in (("operator", file.site.operator), ("provider_kind", file.market.provider_kind)):
+            if value:
+                ladders[name] = (value,)
+        return Facts(ladders, self._covariates(file, accelerator, inputs, moe), self._year(file))
+
+    def _covariates(self, file: schema.ScenarioFile, accelerator: catalog.Accelerator | None, inputs: dict[str, Input],
+                    moe: bool) -> dict[str, float]:  # fmt: skip
+        middle = {name: float(priors.quantiles(item.marginal, [0.5])[0]) for name, item in inputs.items()}
+        size = np.log10(middle["active_params"] / 1e9)
+        covariates = {
+            "log10_active_params_b": float(size),
+            "size_below_1b": float(min(size, 0.0)),
+            "log10_params_b": float(np.log10(middle["params"] / 1e9)),
+            "log10_peak_tflops": float(np.log10(middle["peak_flop_per_s"] / 1e12)),
+            "log10_count": float(np.log10(middle["accelerator_count"])),
+            "moe": float(moe),
+            "fp8": float(file.cluster.precision == "fp8"),
+            "fp16": float(file.cluster.precision == "fp16"),
+        }
+        if accelerator:
+            covariates["log10_bandwidth_tb_s"] = float(np.log10(accelerator.memory_bandwidth_tb_s))
+            covariates["release_year_minus_2022"] = float(accelerator.release_year - 2022)
+            covariates[f"generation={accelerator.generation}"] = 1.0
+        if (year := self._year(file)) is not None:
+            covariates["year_minus_2024"] = float(year - 2024)
+        return covariates
+
+    def _carbon_basis(self, file: schema.ScenarioFile, region: catalog.Region) -> tuple[str, ...]:
+        """Order the carbon bases: the stated one alone, else direct where the region has it."""
+        if file.site.carbon_basis:
+            return (file.site.carbon_basis,)
+        ladder = catalog.region_ladder(region)
+        wheres = [population["where"] for population in catalog.fit_record("grid_intensity")["populations"]]
+        direct = any(w["carbon_basis"] == "direct" and w.get("region") in ladder for w in wheres)
+        return ("direct", "lifecycle") if direct else ("lifecycle", "direct")
+
+    def _year(self, file: schema.ScenarioFile) -> int | None:
+        if file.date is None:
+            return None
+        match = re.fullmatch(r"(\d{4})(-\d{2}){0,2}", str(file.date))
+        if not match or not 1990 <= int(match[1]) <= 2100:
+            self.fail(("date",), f"{units.shown(file.date)} is not a date.", "Write 2026 or 2026-11-30.")
+            self.stop_if_wrong()
+        return int(str(file.date)[:4])
+
+    def _prior_inputs(self, file: schema.ScenarioFile, facts: Facts, entered: dict[str, Any]) -> dict[str, Input]:
+        inputs = {}
+        for name in INPUTS:
+            path = ("inputs", name)
+            value = entered.get(name)
+            if value is None:
+                inputs[name] = self._fitted(name, name, facts, path)
+            elif isinstance(value, schema.FittedPrior):
+                inputs[name] = self._other_population(name, value, facts, path)
+            else:
+                inputs[name] = self._input(name, value, path)
+        if file.site.carbon_accounting == "market" and "grid_intensity" not in entered:
+            self.fail(("site", "carbon_accounting"), "market-based emissions depend on your contracts.",
+                      "State inputs.grid_intensity.", "missing-key")  # fmt: skip
+        return inputs
+
+    def _fitted(self, name: str, prior: str, facts: Facts, path: yamlfile.Path_) -> Input:
+        quantity = BY_NAME[name]
+        fit = catalog.fit_record(prior)
+        try:
+            selection = priors.select(fit, facts)
+        except StatementError as problem:
+            self.fail(path, str(problem), code="no-prior")
+            return Input(name, quantity, UNKNOWN, "fitted", "")
+        population = selection.population
+        sources = tuple(Source(fit["sources"][key]["title"], fit["sources"][key]["url"], fit["sources"][key]["licence"])
+                        for key in population["sources"])  # fmt: skip
+        origin = "assumed" if population["method"].startswith("judged") else "fitted"
+        return Input(name, quantity, selection.marginal, origin, f"{population['label']} (n={population['n']})", sources,
+                     population["where"], selection.missed)  # fmt: skip
+
+    def _other_population(self, name: str, value: schema.FittedPrior, facts: Facts, path: yamlfile.Path_) -> Input:
+        if value.prior not in INPUTS:
+            self.fail(
+                (*path, "prior"), f"there is no prior {units.shown(value.prior)}.", did_you_mean(value.prior, INPUTS)
+            )
+        elif BY_NAME[value.prior].unit != BY_NAME[name].unit:
+            message = f"the prior of {value.prior} is in {BY_NAME[value.prior].unit}, not in {BY_NAME[name].unit}."
+            self.fail((*path, "prior"), message)
+        else:
+            fit = catalog.fit_record(value.prior)
+            facts = self._with(facts, value.where, fit, path)
+            return self._fitted(name, value.prior, facts, path)._replace(key=name, quantity=BY_NAME[name])
+        return Input(name, BY_NAME[name], UNKNOWN, "fitted", "")
+
+    def _with(self, facts: Facts, where: dict[str, Any], fit: dict, path: yamlfile.Path_) -> Facts:
+        """Replace facts by those of a ``where`` in the scenario, refusing those that the prior does not know."""
+        ladders, year = dict(facts.ladders), facts.year
+        for key, value in where.items():
+            known = {p["where"][key] for p in fit["populations"] if key in p["where"]}
+            if key not in fit["ladder"]:
+                self.fail((*path, "where", key), "this prior does not depend on it.", did_you_mean(key, fit["ladder"]))
+            elif key == "year":
+                year = int(value) if str(value).isdigit() else None
+            elif key == "region":
+                found = self._found(catalog.find_region, str(value), (*path, "where", key))
+                ladders[key] = catalog.region_ladder(found) if found else ()
+            elif key == "accelerator":
+                found = self._found(catalog.find_accelerator, str(value), (*path, "where", key))
+                ladders[key] = found.ladder if found else ()
+            elif value not in known:
+                self.fail(
+                    (*path, "where", key), f"{units.shown(value)} has no data.", did_you_mean(value, sorted(known))
+                )
+            else:
+                ladders[key] = (str(value),)
+        return Facts(ladders, facts.covariates, year)
+
+    def _correlation(self, file: schema.ScenarioFile, inputs: dict[str, Input]) -> tuple[tuple[str, ...], np.ndarray]:
+        names: list[str] = []
+        pairs: dict[tuple[str, str], float] = {}
+        for i, correlation in enumerate(file.correlations):
+            first, second = correlation.between
+            path = ("correlations", i, "between")
+            for step, name in enumerate(correlation.between):
+                if name not in inputs:
+                    self.fail(
+                        (*path, step), f"there is no input {units.shown(name)}.", did_you_mean(name, tuple(inputs))
+                    )
+                elif inputs[name].marginal.is_fixed:
+                    self.fail((*path, step), f"{name} is fixed, so it cannot be correlated.")
+                elif name not in names:
+                    names.append(name)
+            if first == second or (first, second) in pairs or (second, first) in pairs:
+                self.fail(path, f"{first} and {second} must be two inputs, each pair once.")
+            pairs[first, second] = float(correlation.rank)
+        if self.errors or not names:
+            return (), np.zeros((0, 0))
+        matrix = np.eye(len(names))
+        for (first, second), rank in pairs.items():
+            i, j = names.index(first), names.index(second)
+            # Spearman's rank correlation of a Gaussian copula (Pearson 1907).
+            matrix[i, j] = matrix[j, i] = 2 * np.sin(np.pi * rank / 6)
+        smallest = float(np.linalg.eigvalsh(matrix).min())
+        if smallest < 1e-9:
+            message = (
+                f"the correlation matrix of {', '.join(names)} is not positive definite (eigenvalue {smallest:.2g})."
+            )
+            self.fail(("correlations",), message, "No joint distribution has these correlations; weaken some of them.")
+        return tuple(names), matrix
+
+    def _questions(self, file: schema.ScenarioFile) -> dict[str, float]:
+        limits = {}
+        for name in sorted(file.questions.model_fields_set):
+            unit = QUESTIONS[name][1]
+            amount = getattr(file.questions, name)
+            limit = Quantity(name, "", unit, "", "output", "")
+            if amount is None or (not isinstance(amount, str)) or re.fullmatch(r"[\d._eE+-]+", amount.strip()):
+                self.fail(("questions", name), f"{amount} has no unit.", f"Write it with one, such as {amount} {unit}.",
+                          "bad-unit")  # fmt: skip
+                continue
+            limits[name] = self.number(amount, limit, ("questions", name))
+            if limits[name] == 0:
+                self.fail(("questions", name), "a limit of 0 is never kept.", "State a limit above 0.")
+        return limits
+
+    def _published(self, file: schema.ScenarioFile) -> dict[str, Published]:
+        figures = {}
+        for name in sorted(file.published.model_fields_set):
+            figure = getattr(file.published, name)
+            if figure is None:
+                self.fail(("published", name), "has no value.", "Give one, or remove the key.")
+                continue
+            value = self.number(figure.value, BY_NAME[name], ("published", name, "value"))
+            figures[name] = Published(value, Source(figure.source, figure.url or ""), figure.outside or "")
+        return figures
+
+    def _basis(self, file: schema.ScenarioFile, inputs: dict[str, Input]) -> dict[str, str]:
+        if inputs["grid_intensity"].origin == "entered":
+            basis = file.site.carbon_basis or "as entered"
+        else:
+            basis = inputs["grid_intensity"].where["carbon_basis"]
+        return {"carbon_accounting": f"{file.site.carbon_accounting}-based", "carbon_basis": basis}
+
+
+_WANTED = {"int_type": "a whole number", "float_type": "a number", "string_type": "text"}
+_MISSING = {
+    "schema_version": "Add `schema_version: 1`.",
+    "name": "Add a name, e.g. `name: 7B on 2T tokens`.",
+    "workload": "Add e.g. `workload: {params: 7e9, tokens: 2e12}`.",
+    "cluster": "Add e.g. `cluster: {accelerator: H100-SXM-80GB, count: 1024}`.",
+}

@@ -1,0 +1,431 @@
+"""Cube to quantile functions to model: the only place that compiles.
+
+A problem is split into its *shape* (which inputs, which kernels, which phases), static under ``jax.jit``, and its
+numbers, which are not: problems of one shape share one compilation. Everything runs in float64, because 6e24 FLOP
+times a peak overflows float32, inside a local switch: importing this module changes nothing in JAX.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr, ndtri
+
+from gpustack_mc import model, priors, sensitivity
+from gpustack_mc.design import Design, points
+from gpustack_mc.errors import InputError
+from gpustack_mc.problem import PHASE_KEYS, Input, Problem
+from gpustack_mc.quantities import DIMENSION, OUTPUTS
+
+# Total parameters inform priors; the model itself does not read them.
+MODEL_INPUTS = tuple(name for name in DIMENSION if name not in PHASE_KEYS and name != "params")
+PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+# Draws kept in memory and in the result; a longer run keeps these and streams the rest into histograms.
+KEPT_DRAWS = 2**17
+# Points of each replicate that also run pick-freeze; the error of an index is then far below what is printed.
+ANALYSED_POINTS = 2**14
+CHUNK = 2**13
+STREAM_CHUNK = 2**15
+PILOT = 2**12
+BINS = 2**14
+
+# Phase inputs take dimensions of the Sobol' sequence above those of the table of quantities.
+_PHASE_DIMENSION = 64
+_PHASE_SLOTS = {"tokens": 0, "mfu": 1, "goodput": 2}
+
+
+class Shape(NamedTuple):
+    """What of a problem is static under ``jit``: two problems with equal shapes share a compilation."""
+
+    forms: tuple[tuple[str, str], ...]
+    varying: tuple[str, ...]
+    phases: tuple[tuple[tuple[str, str], ...], ...]
+    correlated: tuple[int, ...]
+
+
+class Statistics(NamedTuple):
+    """Summaries of variables, each with its Monte Carlo standard error.
+
+    Attributes
+    ----------
+    mean, mean_error, sd : ndarray, shape (variables,)
+    quantiles, quantile_errors : ndarray, shape (len(PROBABILITIES), variables)
+    """
+
+    mean: np.ndarray
+    mean_error: np.ndarray
+    sd: np.ndarray
+    quantiles: np.ndarray
+    quantile_errors: np.ndarray
+
+
+class Sensitivity(NamedTuple):
+    """Indices of all outputs to all blocks of inputs, on the raw and on the log output.
+
+    Attributes
+    ----------
+    blocks : tuple of str
+        One per independent input; correlated inputs form one block, its name joined by ``+``.
+    raw, log : sensitivity.Indices
+        Arrays of shape (blocks, outputs).
+    samples : int
+        Base sample size.
+    """
+
+    blocks: tuple[str, ...]
+    raw: sensitivity.Indices
+    log: sensitivity.Indices
+    samples: int
+
+
+class Simulation(NamedTuple):
+    """Draws and summaries of one problem.
+
+    Attributes
+    ----------
+    problem, design
+    varying : tuple of str
+        Keys of the inputs that have draws, in the order of the rows.
+    inputs : ndarray, shape (len(varying), kept)
+    outputs : ndarray, shape (len(OUTPUTS), kept)
+        Draws that are kept, `replicates` equal parts one after the other.
+    input_statistics, output_statistics : Statistics
+        Over all draws, kept or not.
+    sensitivity : Sensitivity or None
+    """
+
+    problem: Problem
+    design: Design
+    varying: tuple[str, ...]
+    inputs: np.ndarray
+    outputs: np.ndarray
+    input_statistics: Statistics
+    output_statistics: Statistics
+    sensitivity: Sensitivity | None
+
+    @property
+    def kept(self) -> int:
+        """Number of draws kept."""
+        return self.outputs.shape[1]
+
+
+def dimension(item: Input, problem: Problem) -> int:
+    """Return the dimension of the Sobol' sequence that belongs to an input, whatever other inputs vary."""
+    if "@" not in item.key:
+        return DIMENSION[item.quantity.name]
+    number = [phase.name for phase in problem.phases].index(item.key.partition("@")[2])
+    return _PHASE_DIMENSION + len(_PHASE_SLOTS) * number + _PHASE_SLOTS[item.quantity.name]
+
+
+def shape_of(problem: Problem) -> tuple[Shape, dict[str, tuple[np.ndarray, ...]]]:
+    """Split a problem into its static shape and its arrays."""
+    used = {key: item for key, item in problem.inputs.items() if _is_used(key, problem)}
+    kernels = {key: priors.kernel(item.marginal) for key, item in used.items()}
+    varying = tuple(key for key, kernel in kernels.items() if kernel.form != "fixed")
+    shape = Shape(
+        forms=tuple((key, kernel.form) for key, kernel in kernels.items()),
+        varying=varying,
+        phases=tuple(tuple(phase.keys.items()) for phase in problem.phases),
+        correlated=tuple(varying.index(key) for key in problem.correlated),
+    )
+    return shape, {key: kernel.arrays for key, kernel in kernels.items()}
+
+
+def _is_used(key: str, problem: Problem) -> bool:
+    """Whether the model reads an input: total parameters only inform priors, and a phase may replace a run's value."""
+    return key in MODEL_INPUTS or any(key in phase.keys.values() for phase in problem.phases)
+
+
+# ---- what is compiled --------------------------------------------------------------------------------------------
+
+
+def _draws(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any) -> Any:
+    """Map points of the cube, shape (varying, n), to draws of the same shape."""
+    z = ndtri(u)
+    if shape.correlated:
+        index = jnp.array(shape.correlated)
+        z = z.at[index].set(cholesky @ z[index])
+        u = u.at[index].set(ndtr(z[index]))
+    forms = dict(shape.forms)
+    rows = [priors.quantile(forms[key], arrays[key], u[i], z[i], jnp, ndtri) for i, key in enumerate(shape.varying)]
+    # Without the barrier XLA's CPU backend computes every exp and ndtri again for each output that uses it.
+    return jax.lax.optimization_barrier(jnp.stack(rows)) if rows else jnp.zeros((0, u.shape[1]))
+
+
+def _outputs(shape: Shape, arrays: dict[str, Any], x: Any) -> Any:
+    """Run the model on draws, shape (varying, n); returns (outputs, n)."""
+    values = {key: arrays[key][0] for key, form in shape.forms if form == "fixed"}
+    values |= {key: x[i] for i, key in enumerate(shape.varying)}
+    phases = [{name: values[key] for name, key in phase} for phase in shape.phases]
+    found = model.run(phases, **{name: values[name] for name in MODEL_INPUTS})
+    return jnp.stack([jnp.broadcast_to(found[name], x.shape[1:]) for name in OUTPUTS])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _propagate(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any) -> Any:
+    x = _draws(shape, arrays, cholesky, u)
+    return jnp.concatenate([x, _outputs(shape, arrays, x)])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _analyse(shape: Shape, arrays: dict[str, Any], cholesky: Any, u_a: Any, u_b: Any, masks: Any, centre: Any) -> Any:
+    """Propagate A and B and each A with one block from B; returns draws of A and the pick-freeze sums."""
+    x_a, x_b = (_draws(shape, arrays, cholesky, u) for u in (u_a, u_b))
+
+    def scaled(x: Any) -> Any:
+        y = _outputs(shape, arrays, x)
+        return jnp.concatenate([y, jnp.log(y)])
+
+    y_a, y_b = jax.lax.optimization_barrier((scaled(x_a), scaled(x_b)))
+    base = sensitivity.variance_sums(y_a, y_b, centre)
+
+    def one_block(carry: Any, mask: Any) -> Any:
+        mixed = jnp.where(mask[:, None], x_b, x_a)
+        return carry, sensitivity.swap_sums(y_a, y_b, scaled(mixed), centre)
+
+    _, swap = jax.lax.scan(one_block, None, masks)
+    return jnp.concatenate([x_a, y_a[: len(OUTPUTS)]]), base, swap
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _stream(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any, grid: "Grid") -> Any:
+    """Propagate without keeping draws: sums of deviations and bin numbers, for `_Tally`."""
+    rows = _propagate(shape, arrays, cholesky, u)
+    deviation = rows - grid.centre[:, None]
+    position = (jnp.arcsinh(rows / grid.scale[:, None]) - grid.low[:, None]) * grid.per_unit[:, None]
+    finite = jnp.isfinite(rows)
+    bins = jnp.where(finite, jnp.clip(position, 0, BINS - 1), 0).astype(jnp.int32)
+    return deviation.sum(-1), (deviation**2).sum(-1), bins, rows.shape[1] - finite.sum(-1)
+
+
+# ---- running it --------------------------------------------------------------------------------------------------
+
+
+def simulate(problem: Problem, design: Design, *, with_sensitivity: bool = True,
+             progress: Callable[[float], None] = lambda share: None) -> Simulation:  # fmt: skip
+    """Propagate a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+    design : Design
+        From `gpustack_mc.design.make_design`.
+    with_sensitivity : bool
+        Whether to compute Sobol' indices from the same points.
+    progress : callable
+        Called with the share of the work that is done.
+
+    Returns
+    -------
+    Simulation
+
+    Raises
+    ------
+    InputError
+        An output is not finite for some draws; the message says which and why.
+    """
+    with jax.enable_x64(True):
+        return _Run(problem, design, with_sensitivity, progress).simulation()
+
+
+class Grid(NamedTuple):
+    """Histogram bins of variables: equal steps of arcsinh(value/scale), which is the log away from zero."""
+
+    centre: Any
+    scale: Any
+    low: Any
+    per_unit: Any
+
+
+class _Run:
+    """One propagation: the numbers that all chunks share."""
+
+    def __init__(self, problem: Problem, design: Design, with_sensitivity: bool, progress: Callable[[float], None]):
+        self.problem, self.design, self.progress = problem, design, progress
+        self.shape, self.arrays = shape_of(problem)
+        self.cholesky = np.linalg.cholesky(problem.correlation) if problem.correlated else np.zeros((0, 0))
+        self.names = list(self.shape.varying)
+        self.dimensions = [dimension(problem.inputs[key], problem) for key in self.names]
+        self.blocks = _blocks(self.shape)
+        self.with_sensitivity = with_sensitivity and bool(self.names)
+
+    def points(self, replicate: int, start: int, stop: int, block: Any = 0) -> np.ndarray:
+        return points(self.design, self.names, self.dimensions, replicate, start, stop, block)
+
+    def propagate(self, replicate: int, start: int, stop: int) -> np.ndarray:
+        u = self.points(replicate, start, stop)
+        return np.asarray(_propagate(self.shape, self.arrays, self.cholesky, u))
+
+    def simulation(self) -> Simulation:
+        length = self.design.length
+        kept = min(length, KEPT_DRAWS // self.design.replicates)
+        analysed = min(length, ANALYSED_POINTS) if self.with_sensitivity else 0
+        replicates = range(self.design.replicates)
+        work = length * self.design.replicates
+        rows: list[np.ndarray] = []
+        sums: list[tuple[Any, Any]] = []
+        centre = self.centre() if self.with_sensitivity else None
+        for replicate in replicates:
+            parts, replicate_sums = [], []
+            for start, stop in _chunks(0, max(kept, analysed), CHUNK):
+                if start < analysed:
+                    part, *found = self.analyse(replicate, start, stop, centre)
+                    replicate_sums.append(found)
+                else:
+                    part = self.propagate(replicate, start, stop)
+                parts.append(part)
+                self.progress((replicate * max(kept, analysed) + stop) / work)
+            rows.append(np.concatenate(parts, axis=1)[:, :kept])
+            if replicate_sums:
+                sums.append(tuple(functools.reduce(sensitivity.add_sums, found) for found in zip(*replicate_sums)))
+        draws = np.concatenate(rows, axis=1)
+        self.require_finite(draws)
+        statistics = _exact(rows) if kept == length else self.streamed(draws)
+        count = len(self.names)
+        self.progress(1.0)
+        return Simulation(
+            problem=self.problem,
+            design=self.design,
+            varying=tuple(self.names),
+            inputs=draws[:count],
+            outputs=draws[count:],
+            input_statistics=Statistics(*(part[..., :count] for part in statistics)),
+            output_statistics=Statistics(*(part[..., count:] for part in statistics)),
+            sensitivity=self.indices(sums, analysed) if sums else None,
+        )
+
+    def centre(self) -> np.ndarray:
+        """Means of raw and log outputs over a few points: sums of deviations from them lose no digits."""
+        y = self.propagate(0, 0, min(self.design.length, 256))[len(self.names) :]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            y = np.concatenate([y, np.log(y)])
+        finite = np.isfinite(y)
+        return np.where(finite, y, 0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
+
+    def analyse(self, replicate: int, start: int, stop: int, centre: Any) -> tuple[np.ndarray, Any, Any]:
+        u_a, u_b = self.points(replicate, start, stop), self.points(replicate, start, stop, 1)
+        masks = np.array([[key in block for key in self.names] for block in self.blocks])
+        draws, base, swap = _analyse(self.shape, self.arrays, self.cholesky, u_a, u_b, masks, centre)
+        return np.asarray(draws), jax.tree.map(np.asarray, base), jax.tree.map(np.asarray, swap)
+
+    def indices(self, sums: Sequence[tuple[Any, Any]], analysed: int) -> Sensitivity:
+        base, swap = (sensitivity.stack_sums(part) for part in zip(*sums, strict=True))
+        half = len(OUTPUTS)
+        parts = []
+        for columns in (slice(None, half), slice(half, None)):
+            cut_base = base._replace(**{f: getattr(base, f)[..., columns] for f in ("linear", "square", "nonfinite")})
+            cut_swap = type(swap)(*(part[..., columns] for part in swap))
+            parts.append(sensitivity.indices(cut_base, cut_swap))
+        names = tuple("+".join(block) for block in self.blocks)
+        return Sensitivity(names, *parts, samples=analysed * self.design.replicates)
+
+    def require_finite(self, draws: np.ndarray) -> None:
+        bad = ~np.isfinite(draws[len(self.names) :])
+        if not bad.any():
+            return
+        worst = int(bad.sum(axis=1).argmax())
+        place = self.problem.place(("inputs",))
+        raise InputError("non-finite", f"{OUTPUTS[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
+                         "Some input reaches 0 or is far too large; narrow it.", place)  # fmt: skip
+
+    def streamed(self, draws: np.ndarray) -> Statistics:
+        """Summaries over all points of a design too long to keep."""
+        grid = _grid(draws)
+        tallies = []
+        work = self.design.samples
+        for replicate in range(self.design.replicates):
+            tally = _Tally(len(draws))
+            for start, stop in _chunks(0, self.design.length, STREAM_CHUNK):
+                u = self.points(replicate, start, stop)
+                total, square, bins, bad = _stream(self.shape, self.arrays, self.cholesky, u, grid)
+                if np.asarray(bad).any():
+                    self.require_finite(self.propagate(replicate, start, stop))
+                tally.add(np.asarray(total), np.asarray(square), np.asarray(bins), stop - start)
+                self.progress((replicate * self.design.length + stop) / work)
+            tallies.append(tally)
+        return _from_tallies(tallies, grid)
+
+
+def _blocks(shape: Shape) -> list[tuple[str, ...]]:
+    """Independent groups of inputs: the correlated ones together, every other one alone."""
+    together = tuple(shape.varying[i] for i in sorted(shape.correlated))
+    alone = [(key,) for key in shape.varying if key not in together]
+    return ([together] if together else []) + alone
+
+
+def _chunks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+    for first in range(start, stop, size):
+        yield first, min(first + size, stop)
+
+
+# ---- summaries ---------------------------------------------------------------------------------------------------
+
+
+def _statistics(mean: np.ndarray, variance: np.ndarray, quantiles: np.ndarray, by_mean: np.ndarray,
+                by_quantile: np.ndarray) -> Statistics:  # fmt: skip
+    """Join pooled estimates with the spread of those of the replicates (leading axis)."""
+    return Statistics(mean, sensitivity.replicate_error(by_mean), np.sqrt(np.maximum(variance, 0)), quantiles,
+                      sensitivity.replicate_error(by_quantile))  # fmt: skip
+
+
+def _exact(rows: Sequence[np.ndarray]) -> Statistics:
+    """Summaries of draws that are all in memory; one array (variables, n) per replicate."""
+    draws = np.concatenate(rows, axis=1)
+    by_mean = np.stack([part.mean(axis=1) for part in rows])
+    by_quantile = np.stack([np.quantile(part, PROBABILITIES, axis=1) for part in rows])
+    # Deviations from the middle keep the digits of constants: the variance of equal numbers must be zero.
+    centred = draws - draws[:, :1]
+    ordered = np.quantile(draws, PROBABILITIES, axis=1)
+    return _statistics(draws[:, 0] + centred.mean(axis=1), centred.var(axis=1), ordered, by_mean, by_quantile)
+
+
+class _Tally:
+    """Counters of one replicate: exact integers and float64 sums of deviations."""
+
+    def __init__(self, variables: int):
+        self.counts = np.zeros((variables, BINS), dtype=np.int64)
+        self.total = np.zeros(variables)
+        self.square = np.zeros(variables)
+        self.n = 0
+
+    def add(self, total: np.ndarray, square: np.ndarray, bins: np.ndarray, n: int) -> None:
+        for counts, row in zip(self.counts, bins, strict=True):
+            counts += np.bincount(row, minlength=BINS)
+        self.total += total
+        self.square += square
+        self.n += n
+
+
+def _grid(draws: np.ndarray) -> Grid:
+    """Bins that hold the pilot draws with a margin of half their range on both sides."""
+    scale = np.maximum(np.median(np.abs(draws), axis=1) * 1e-3, 1e-300)
+    position = np.arcsinh(draws / scale[:, None])
+    low, high = position.min(axis=1), position.max(axis=1)
+    margin = np.maximum((high - low) / 2, 1e-9)
+    return Grid(draws.mean(axis=1), scale, low - margin, BINS / (high - low + 2 * margin))
+
+
+def _from_tallies(tallies: Sequence[_Tally], grid: Grid) -> Statistics:
+    n = sum(tally.n for tally in tallies)
+    shift = sum(tally.total for tally in tallies) / n
+    variance = sum(tally.square for tally in tallies) / n - shift**2
+    by_mean = np.stack([grid.centre + tally.total / tally.n for tally in tallies])
+    by_quantile = np.stack([_binned_quantiles(tally.counts, grid) for tally in tallies])
+    pooled = _binned_quantiles(sum(tally.counts for tally in tallies), grid)
+    return _statistics(grid.centre + shift, variance, pooled, by_mean, by_quantile)
+
+
+def _binned_quantiles(counts: np.ndarray, grid: Grid) -> np.ndarray:
+    """Quantiles from bin counts, linear inside a bin; shape (probabilities, variables)."""
+    columns = []
+    for row, scale, low, per_unit in zip(counts, grid.scale, grid.low, grid.per_unit, strict=True):
+        cumulative = np.concatenate([[0], np.cumsum(row)])
+        wanted = np.asarray(PROBABILITIES) * cumulative[-1]
+        index = np.clip(np.searchsorted(cumulative, wanted, side="left") - 1, 0, BINS - 1)
+        inside = (wanted - cumulative[index]) / np.maximum(row[index], 1)
+        columns.append(scale * np.sinh(low + (index + inside) / per_unit))
+    return np.stack(columns, axis=1)

@@ -1,0 +1,430 @@
+"""From a result to what is said about it: one plain sentence, a table, the main drivers, the assumptions."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from gpustack_mc import formatting
+from gpustack_mc.problem import QUESTIONS
+from gpustack_mc.quantities import BY_NAME, OUTPUTS
+from gpustack_mc.sensitivity import replicate_error
+
+HEADLINE = ("training_days", "accelerator_hours", "energy_mwh", "facility_power_mw", "co2e_t", "water_offsite_m3",
+            "water_onsite_m3", "cost_owned_usd", "cost_rented_usd")  # fmt: skip
+_ORIGINS = ("entered", "fitted", "assumed", "cited", "derived")
+DRIVERS = 6
+
+Style = Callable[..., str]
+
+
+def _plain(text: str, **_: Any) -> str:
+    return text
+
+
+def summarise(tree: xr.DataTree, files: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the object that ``run --json`` prints and ``summary.json`` holds.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        From `gpustack_mc.result.to_datatree`.
+    files : iterable of str
+        Paths that were written.
+
+    Returns
+    -------
+    dict
+        JSON-ready: unknown numbers are None.
+    """
+    attrs = tree.attrs
+    return {
+        "schema_version": int(attrs["gpustack_mc_schema"]),
+        "name": attrs["name"],
+        "seed": int(attrs["seed"]),
+        "samples": int(attrs["samples"]),
+        "design": attrs["design"],
+        "interval": "equal-tailed",
+        "basis": json.loads(attrs["basis"]),
+        "outputs": {name: _variable(tree, "prior_predictive", name) for name in OUTPUTS},
+        "inputs": {key: _input(tree, key) for key in _input_keys(tree)},
+        "sensitivity": _indices(tree, "raw"),
+        "sensitivity_log": _indices(tree, "log"),
+        "sensitivity_status": _status(tree),
+        "questions": answers(tree),
+        "published": _published(tree),
+        "files": list(files),
+        "versions": json.loads(attrs["versions"]),
+        "scenario_sha256": attrs["scenario_sha256"],
+    }
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _variable(tree: xr.DataTree, group: str, key: str) -> dict[str, Any]:
+    statistics = tree["statistics"][key]
+    attrs = tree[group][key].attrs
+    got = {
+        str(name): float(value) for name, value in zip(statistics["statistic"].values, statistics.values, strict=True)
+    }
+    return {
+        "unit": attrs["units"],
+        "scope": attrs.get("scope", ""),
+        "description": attrs["long_name"],
+        "mean": got["mean"],
+        "sd": got["sd"],
+        "median": got["q0.5"],
+        "interval_50": [got["q0.25"], got["q0.75"]],
+        "interval_90": [got["q0.05"], got["q0.95"]],
+        "monte_carlo_error": {
+            "mean": _number(got["mean_error"]),
+            "median": _number(got["q0.5_error"]),
+            "interval_90": [_number(got["q0.05_error"]), _number(got["q0.95_error"])],
+        },
+    }
+
+
+def _input_keys(tree: xr.DataTree) -> list[str]:
+    order = {name: i for i, name in enumerate(BY_NAME)}
+    keys = [*map(str, tree["prior"].data_vars), *map(str, tree["constant_data"].data_vars)]
+    return sorted(keys, key=lambda key: ("@" in key, order[key.partition("@")[0]]))
+
+
+def _input(tree: xr.DataTree, key: str) -> dict[str, Any]:
+    varying = key in tree["prior"]
+    attrs = tree["prior" if varying else "constant_data"][key].attrs
+    about = {
+        "prior": attrs["prior"],
+        "origin": attrs["origin"],
+        "source": attrs["source"],
+        "sources": json.loads(attrs["sources"]),
+        "where": json.loads(attrs["where"]),
+        "fell_back_from": json.loads(attrs["missed"]),
+    }
+    if varying:
+        return _variable(tree, "prior", key) | about
+    value = float(tree["constant_data"][key])
+    fixed = {"unit": attrs["units"], "scope": "", "description": attrs["long_name"], "mean": value, "sd": 0.0}
+    return fixed | {"median": value, "interval_50": [value, value], "interval_90": [value, value]} | about
+
+
+def _indices(tree: xr.DataTree, scale: str) -> dict[str, Any]:
+    if "sensitivity" not in tree:
+        return {}
+    found = tree["sensitivity"].sel(scale=scale)
+    table = {name: found[name].values for name in ("S1", "S1_lower", "S1_upper", "ST", "ST_lower", "ST_upper")}
+    inputs = [str(name) for name in found["input"].values]
+    return {
+        str(output): {
+            name: {
+                "S1": _number(table["S1"][i, j]),
+                "S1_interval_90": [_number(table["S1_lower"][i, j]), _number(table["S1_upper"][i, j])],
+                "ST": _number(table["ST"][i, j]),
+                "ST_interval_90": [_number(table["ST_lower"][i, j]), _number(table["ST_upper"][i, j])],
+            }
+            for j, name in enumerate(inputs)
+        }
+        for i, output in enumerate(found["output"].values)
+    }
+
+
+def _status(tree: xr.DataTree) -> dict[str, dict[str, str]]:
+    """Return what is odd about outputs, by scale; outputs with sound indices are left out."""
+    if "sensitivity" not in tree:
+        return {}
+    status = tree["sensitivity"]["status"]
+    return {
+        str(scale): {
+            str(output): str(value)
+            for output, value in zip(status["output"].values, status.sel(scale=scale).values, strict=True)
+            if value != "ok"
+        }
+        for scale in status["scale"].values
+    }
+
+
+# ---- questions ---------------------------------------------------------------------------------------------------
+
+
+def answers(tree: xr.DataTree) -> dict[str, Any]:
+    """Return the probability that each limit of the scenario is kept, alone and together, with Monte Carlo errors.
+
+    A budget is asked of the owned and of the rented cost, unless the scenario says which one is meant.
+    """
+    limits = json.loads(tree.attrs["questions"])
+    kept: dict[str, np.ndarray] = {}
+    about: dict[str, dict[str, Any]] = {}
+    for name, limit in limits.items():
+        for output in _asked(QUESTIONS[name][0], tree.attrs["ownership"]):
+            key = name if QUESTIONS[name][0] == output else f"{name}_{output.split('_')[1]}"
+            kept[key] = tree["prior_predictive"][output].values[0] <= limit
+            about[key] = {"output": output, "limit": limit, "unit": QUESTIONS[name][1]}
+    found = {key: about[key] | _probability(values, tree) for key, values in kept.items()}
+    if len(limits) > 1:
+        for way in _ways(kept):
+            together = np.logical_and.reduce([kept[key] for key in way])
+            found["all_" + way[0].rpartition("_")[2] if "budget_" in way[0] else "all"] = {
+                "limits": way,
+                **_probability(together, tree),
+            }
+    return found
+
+
+def _asked(output: str, ownership: str) -> tuple[str, ...]:
+    if output != "cost":
+        return (output,)
+    own, rent = ("cost_owned_usd",), ("cost_rented_usd",)
+    return {"own": own, "rent": rent, "either": own + rent}[ownership]
+
+
+def _ways(kept: Iterable[str]) -> list[list[str]]:
+    """List what must hold together: once, or once owned and once rented."""
+    budgets = [key for key in kept if key.startswith("budget")]
+    others = [key for key in kept if not key.startswith("budget")]
+    return [[budget, *others] for budget in budgets] or [others]
+
+
+def _probability(values: np.ndarray, tree: xr.DataTree) -> dict[str, float | None]:
+    by_replicate = values.reshape(int(tree.attrs["replicates"]), -1).mean(axis=1)
+    error = replicate_error(by_replicate) if len(by_replicate) > 1 else float("nan")
+    return {"probability": float(values.mean()), "monte_carlo_error": _number(error)}
+
+
+def _published(tree: xr.DataTree) -> dict[str, Any]:
+    figures = json.loads(tree.attrs["published"])
+    for name, figure in figures.items():
+        low, high = _variable(tree, "prior_predictive", name)["interval_90"]
+        # A fixed output has no width: a published figure agrees with it to its printed digits, not exactly.
+        figure["inside_interval_90"] = bool(
+            low <= figure["value"] <= high or np.isclose(low, figure["value"], rtol=5e-3)
+        )
+    return figures
+
+
+# ---- text --------------------------------------------------------------------------------------------------------
+
+
+def sentence(summary: dict[str, Any], ownership: str) -> str:
+    """Return the answer in one plain sentence."""
+    inputs, outputs = summary["inputs"], summary["outputs"]
+    size, count = (formatting.count(inputs[name]["median"]) for name in ("params", "accelerator_count"))
+    tokens = sum(entry["median"] for key, entry in inputs.items() if key.partition("@")[0] == "tokens")
+    chip = inputs["peak_flop_per_s"]["prior"].partition(",")[0]
+    chip = chip if inputs["peak_flop_per_s"]["origin"] == "cited" else "accelerators"
+    time = _spoken(outputs["training_days"])
+    if ownership == "own":
+        money = _spoken(outputs["cost_owned_usd"]) + " owned"
+    elif ownership == "rent":
+        money = _spoken(outputs["cost_rented_usd"]) + " rented"
+    else:
+        money = f"{_spoken(outputs['cost_owned_usd'])} owned or {_spoken(outputs['cost_rented_usd'])} rented"
+    fixed = outputs["training_days"]["sd"] == 0 and outputs["cost_owned_usd"]["sd"] == 0
+    ending = "every input is fixed, so there is no interval" if fixed else "90% intervals"
+    return f"{size} parameters on {formatting.count(tokens)} tokens with {count} {chip}: {time} and {money} ({ending})."
+
+
+def _spoken(entry: dict[str, Any]) -> str:
+    low, high = entry["interval_90"]
+    step = formatting.step_for(entry["median"], entry["unit"])
+    digits = _digits(entry)
+    if entry["sd"] == 0:
+        return formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=True)
+    ends = formatting.interval(low, high, entry["unit"], (digits[0], digits[2]), step)
+    return ends.replace(" – ", " to ") + ("" if step.prefix else step.suffix)
+
+
+def _digits(entry: dict[str, Any]) -> tuple[int, int, int]:
+    """Return the digits of the lower end, the median and the upper end of a 90% interval."""
+    low, high = entry["interval_90"]
+    errors = entry.get("monte_carlo_error", {"median": 0.0, "interval_90": [0.0, 0.0]})
+    triples = ((low, errors["interval_90"][0]), (entry["median"], errors["median"]), (high, errors["interval_90"][1]))
+    return tuple(formatting.digits_for(value, low, high, error or 0.0) for value, error in triples)  # type: ignore
+
+
+def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: int | None = None) -> str:
+    """Return the terminal report.
+
+    Parameters
+    ----------
+    summary : dict
+        From `summarise`.
+    ownership : {"own", "rent", "either"}
+    style : callable
+        ``click.style`` or one that ignores its options.
+    width : int, optional
+        Columns of the terminal.
+    """
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    parts = [
+        _wrapped(style(sentence(summary, ownership), bold=True), width, 0),
+        _drivers_sentence(summary, ownership),
+        "",
+        *_table(summary, ownership, style),
+        *_question_lines(summary, style),
+        *_published_lines(summary, style),
+        *_driver_lines(summary, ownership, style, width),
+        *_assumption_lines(summary, style, width),
+        "",
+        *_closing(summary, width),
+    ]
+    return "\n".join(part for part in parts if part is not None)
+
+
+def _wrapped(line: str, width: int, indent: int) -> str:
+    import textwrap
+
+    return textwrap.fill(line, max(width, 40), subsequent_indent=" " * indent, break_long_words=False)
+
+
+def _main_cost(summary: dict[str, Any], ownership: str) -> str:
+    return "cost_rented_usd" if ownership == "rent" else "cost_owned_usd"
+
+
+def _ranked(summary: dict[str, Any], output: str) -> list[tuple[str, dict[str, Any]]]:
+    found = summary["sensitivity"].get(output, {})
+    known = [(name, index) for name, index in found.items() if index["ST"] is not None]
+    return sorted(known, key=lambda pair: -pair[1]["ST"])
+
+
+def _drivers_sentence(summary: dict[str, Any], ownership: str) -> str | None:
+    output = _main_cost(summary, ownership)
+    ranked = _ranked(summary, output)
+    if not ranked:
+        return None
+    name, index = ranked[0]
+    described = BY_NAME[name.partition("@")[0]].description if name.partition("@")[0] in BY_NAME else name
+    return f"What moves the {BY_NAME[output].short} most is {name} ({described}): {index['ST']:.0%} of its variance."
+
+
+def _rows(summary: dict[str, Any], ownership: str) -> list[str]:
+    skip = {"own": "cost_rented_usd", "rent": "cost_owned_usd"}.get(ownership)
+    return [name for name in HEADLINE if name != skip]
+
+
+def _label(name: str, summary: dict[str, Any]) -> str:
+    if BY_NAME[name].domain == "carbon":
+        basis = summary["basis"]
+        return f"{BY_NAME[name].short}, {basis['carbon_accounting']}, {basis['carbon_basis']}"
+    return BY_NAME[name].short
+
+
+def _table(summary: dict[str, Any], ownership: str, style: Style) -> list[str]:
+    rows = [("", "median", "50% interval", "90% interval")]
+    for name in _rows(summary, ownership):
+        entry = summary["outputs"][name]
+        step, digits = formatting.step_for(entry["median"], entry["unit"]), _digits(entry)
+        middle = formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=entry["sd"] == 0)
+        if entry["sd"] == 0:
+            rows.append((_label(name, summary), middle, "fixed", "fixed"))
+            continue
+        half = formatting.interval(*entry["interval_50"], entry["unit"], (digits[1], digits[1]), step)
+        most = formatting.interval(*entry["interval_90"], entry["unit"], (digits[0], digits[2]), step)
+        rows.append((_label(name, summary), middle, half, most))
+    return _columns(rows, style)
+
+
+def _columns(rows: list[tuple[str, ...]], style: Style) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for number, row in enumerate(rows):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append(style("  " + "   ".join(cells).rstrip(), dim=number == 0))
+    return lines
+
+
+def _question_lines(summary: dict[str, Any], style: Style) -> list[str]:
+    found = summary["questions"]
+    if not found:
+        return []
+    lines = ["", style("  questions", dim=True)]
+    for answer in found.values():
+        error = answer["monte_carlo_error"]
+        within = f" ± {max(1.645 * error, 0.0005):.1%}" if error is not None else ""
+        if "limits" in answer:
+            asked = " and ".join(answer["limits"])
+        else:
+            asked = f"{BY_NAME[answer['output']].short} at most {formatting.with_unit(answer['limit'], answer['unit'], 4, exact=True)}"
+        lines.append(f"  P({asked}) = {answer['probability']:.1%}{within}")
+    return lines
+
+
+def _published_lines(summary: dict[str, Any], style: Style) -> list[str]:
+    found = summary["published"]
+    if not found:
+        return []
+    lines = ["", style("  published", dim=True)]
+    for name, figure in found.items():
+        value = formatting.with_unit(figure["value"], BY_NAME[name].unit, 4, exact=True)
+        inside = "inside" if figure["inside_interval_90"] else "outside"
+        why = f": {figure['outside']}" if figure["outside"] and not figure["inside_interval_90"] else ""
+        lines.append(f"  {name} {value}, {inside} the 90% interval{why} [{figure['source']}]")
+    return lines
+
+
+def _driver_lines(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:
+    output = _main_cost(summary, ownership)
+    ranked = _ranked(summary, output)[:DRIVERS]
+    if not ranked:
+        status = summary["sensitivity_status"].get("raw", {}).get(output)
+        return ["", f"  no sensitivity: {BY_NAME[output].short} is {status}"] if status else []
+    longest = max(len(name) for name, _ in ranked)
+    room = max(4, min(24, width - longest - 34))
+    lines = ["", style(f"  what drives {BY_NAME[output].short} (total Sobol' index, 90% interval)", dim=True)]
+    for name, index in ranked:
+        bar = "█" * max(round(room * min(max(index["ST"], 0), 1)), 0)
+        lines.append(f"  {name.ljust(longest)}  {bar.ljust(room)}  {_index(index)}")
+    return lines
+
+
+def _index(index: dict[str, Any]) -> str:
+    low, high = index["ST_interval_90"]
+    ends = f"  ({max(low, 0):.2f} – {max(high, 0):.2f})" if low is not None else ""
+    value = "≈0  " if index["ST"] < 0.005 else f"{index['ST']:.2f}"
+    return value + ends
+
+
+def _assumption_lines(summary: dict[str, Any], style: Style, width: int) -> list[str]:
+    lines = ["", style("  what was assumed (median and 90% interval), and from where", dim=True)]
+    shown = {key: entry for key, entry in summary["inputs"].items() if entry["origin"] != "derived"}
+    names = max(len(key) for key in shown)
+    values = {key: _assumed_value(entry) for key, entry in shown.items()}
+    longest = max(len(value) for value in values.values())
+    for key, entry in shown.items():
+        note = f" [no data for {', '.join(entry['fell_back_from'])}]" if entry["fell_back_from"] else ""
+        source = f"; {entry['source']}" if entry["source"] else ""
+        prior = f": {entry['prior']}" if entry["prior"] else ""
+        line = f"  {key.ljust(names)}  {values[key].ljust(longest)}  {entry['origin']}{prior}{note}{source}"
+        lines.append(line if len(line) <= width else line[: max(width - 1, names + longest + 20)] + "…")
+    return lines
+
+
+def _assumed_value(entry: dict[str, Any]) -> str:
+    digits = _digits(entry)
+    step = formatting.step_for(entry["median"], entry["unit"])
+    middle = formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=entry["sd"] == 0)
+    if entry["sd"] == 0:
+        return middle
+    low, high = entry["interval_90"]
+    return f"{middle} ({formatting.interval(low, high, entry['unit'], (digits[0], digits[2]), step)})"
+
+
+def _closing(summary: dict[str, Any], width: int) -> list[str]:
+    tally = {origin: sum(entry["origin"] == origin for entry in summary["inputs"].values()) for origin in _ORIGINS}
+    words = {"entered": "from your file", "fitted": "from fitted priors", "assumed": "judged from few data",
+             "cited": "from data sheets"}  # fmt: skip
+    said = ", ".join(f"{number} {words[origin]}" for origin, number in tally.items() if number and origin in words)
+    lines = [
+        _wrapped(f"  {len(summary['inputs'])} inputs: {said}. Full sources: summary.json.", width, 2),
+        _wrapped(
+            f"  Final run only; experiments and failed runs are in the programme_* outputs of summary.json. "
+            f"Seed {summary['seed']}, {summary['samples']:,} samples, Monte Carlo error below the last digit shown.",
+            width, 2),
+    ]  # fmt: skip
+    if summary["files"]:
+        lines.append(_wrapped("  " + "  ".join(summary["files"]), width, 2))
+    return lines
