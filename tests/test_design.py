@@ -203,10 +203,14 @@ def test_latin_order_is_as_random_as_a_permutation(length):
     within = 1 / length**2
     exact = (1 - within) ** 2 / (length - 1) + (2 * within * (1 - within) + within**2) / length
     assert np.var(means) == pytest.approx(exact, rel=0.13)
-    first = np.bincount(((u[:, 0, 0] + 0.5) * length).astype(int), minlength=length)
-    # Chi-square of length - 1 degrees of freedom: mean length - 1, variance 2 (length - 1); 5 standard deviations.
-    chi2 = ((first - 3000 / length) ** 2).sum() / (3000 / length)
-    assert chi2 < length - 1 + 5 * np.sqrt(2 * (length - 1))
+
+
+def test_every_stratum_is_equally_likely_for_a_point():
+    # 4000 replicates of 16 strata. Chi-square of 15 degrees of freedom: mean 15, variance 30; 5 standard deviations.
+    design = make_design(4_000 * 16, "lhs", replicates=4_000)
+    strata = [int(points(design, ["a"], [0], r, 0, 1)[0, 0] * 16) for r in range(4_000)]
+    counts = np.bincount(strata, minlength=16)
+    assert ((counts - 250) ** 2).sum() / 250 < 15 + 5 * np.sqrt(30)
 
 
 def test_random_points_are_independent():

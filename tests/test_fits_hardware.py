@@ -79,9 +79,9 @@ def test_populations_use_rows_that_exist_and_sources_that_resolve(quantity):
         assert found["n"] == len(found["rows"]) > 0
         assert set(found["sources"]) <= set(record["sources"])
         used |= set(found["rows"])
-    # A row that is marked as used but enters nothing would be a silent loss of data. Committed and spot rows without
-    # an on-demand quote of the same day, and the instance share below the server share, cannot be used.
-    assert len(usable - used) <= (200 if quantity == "rental_price" else 1), sorted(usable - used)
+    # A row that is marked as used but enters nothing would be a silent loss of data. Committed and spot quotes
+    # without an on-demand quote by the same provider in the same month have no discount.
+    assert len(usable - used) <= (30 if quantity == "rental_price" else 0), sorted(usable - used)
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES)
@@ -170,7 +170,7 @@ def test_mfu_times_goodput_reproduces_published_families_left_out():
             low, median, high = np.quantile(log_u, BAND)
             inside.append(low < np.log(utilization) < high)
             errors.append(abs(np.exp(np.log(utilization) - median) - 1))
-    # 43 families: the binomial sd of a 90% coverage is 0.046 at most. An earlier study reached 0.23 in the median.
+    # 43 families: the binomial sd of a 90% coverage is 0.046 at most. Teams with equal covariates differ by about 0.2.
     assert 0.86 <= np.mean(inside) <= 0.96
     assert np.median(errors) <= 0.26
 
@@ -288,8 +288,14 @@ def test_every_on_demand_cell_exists_on_every_term():
 def test_llama_2_70b_on_h100_serves_hundreds_to_thousands_of_tokens():
     low, median, high = regression_band("serving_throughput", "H100-SXM-80GB", 69.0)
     assert 500 < median < 2500
-    assert high < 1.5 * 3900  # production does not beat MLPerf offline by much
+    assert high < 3900  # MLPerf offline, tuned for this one case
     assert low > 50
+
+
+def test_the_one_published_service_lies_at_the_upper_end_of_the_band():
+    low, median, high = regression_band("serving_throughput", "H800", 37.0, 671.0, fp8=True, moe=True)
+    assert median < 1850 < 1.1 * high  # DeepSeek-V3 on H800, a very large and well-tuned service
+    assert low < 1850 / 5
 
 
 def test_benchmark_regression_contains_its_benchmarks():

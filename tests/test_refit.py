@@ -146,6 +146,11 @@ def test_unknown_quantity_is_refused(root):
         refit.refit("cost_owned_usd", root)
 
 
+def test_command_line_names_the_problem_and_fails(capsys):
+    assert refit.main(["cost_owned_usd"]) == 1
+    assert "cost_owned_usd" in capsys.readouterr().err
+
+
 # ---- populations ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("family", "parameters", "expected"),

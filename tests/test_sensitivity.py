@@ -340,6 +340,18 @@ def test_sums_by_hand():
     assert swap_sums(y_a, y_b, y_ab, centre) == SwapSums(12.0, 3.0, 9.0, 0)
 
 
+def test_variance_is_that_of_both_samples_together():
+    y_a, y_b = np.random.default_rng(3).normal(size=(2, 4, 5))  # 4 replicates of 5 points of one output
+    centre = np.array([0.3])
+    base = stack_sums([variance_sums(a[None], b[None], centre) for a, b in zip(y_a, y_b, strict=True)])
+    swap = stack_sums([swap_sums(a[None], b[None], b[None, None], centre) for a, b in zip(y_a, y_b, strict=True)])
+    result = indices(base, swap)
+    variance = np.concatenate([y_a, y_b]).var(ddof=1)
+    # 20 additions of numbers near 1.
+    assert result.variance[0] == pytest.approx(variance, rel=1e-12)
+    assert result.total[0, 0] == pytest.approx(((y_b - y_a) ** 2).mean() / (2 * variance), rel=1e-12)
+
+
 def test_group_of_all_inputs_has_total_one():
     # The caller swaps every column at once: then y_ab is y_b.
     problem = ishigami()

@@ -16,8 +16,10 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 EXIT_INTERRUPTED = 130
 
 scenario_argument = click.argument("scenario")
-set_option = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE",
-                          help="Change a value of the scenario, e.g. --set mfu=0.4 or --set cluster.count=4096.")  # fmt: skip
+set_option = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE",
+    help="Change a value of the scenario, e.g. --set mfu=0.4 or --set cluster.count=4096.",
+)  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object; errors are JSON on stderr.")
 
 
@@ -42,9 +44,11 @@ def cli() -> None:
 def run(scenario: str, overrides: tuple[str, ...], as_json: bool, quiet: bool, samples: int, seed: int, design: str,
         out: Path | None, no_plots: bool, no_files: bool) -> None:  # fmt: skip
     """Put intervals on one training run: SCENARIO is a YAML file, a shipped scenario, or - for standard input."""
+    from gpustack_mc.compilation import use_cache
     from gpustack_mc.run import run_scenario
 
-    with progress_bar(shown=not (quiet or as_json)) as progress:
+    use_cache()
+    with ProgressBar(shown=not (quiet or as_json)) as progress:
         done = run_scenario(scenario, overrides, samples=samples, seed=seed, method=design, out=out,
                             with_plots=not no_plots, with_files=not no_files, progress=progress)  # fmt: skip
     if as_json:
@@ -137,8 +141,8 @@ def priors_show(name: str, as_json: bool) -> None:
     click.echo(json.dumps(found, indent=2) if as_json else listing.prior_text(found))
 
 
-class progress_bar:  # noqa: N801 - reads as the function that it replaces
-    """Show a bar on stderr while a terminal is attached to it; a callable that takes the share done."""
+class ProgressBar:
+    """A bar on stderr while a terminal is attached to it; called with the share of the work that is done."""
 
     def __init__(self, shown: bool):
         self.shown = shown and sys.stderr.isatty()

@@ -62,8 +62,8 @@ class Quantity(NamedTuple):
 _SHARE = "it is a share: 38% is written 0.38"
 _PEAK_SHARE = "MFU is a share of peak FLOP/s: 38% is written 0.38"
 
-# The order of the inputs is part of the file format: an input's row number fixes its dimension of the Sobol'
-# sequence, so that a new input must be appended and never inserted, else every stored draw would change.
+# The order of the inputs is part of the file format: an input's rank fixes its dimension of the Sobol' sequence, so
+# that a new input must come after the others and never between them, else every draw would change.
 QUANTITIES: tuple[Quantity, ...] = (
     # ---- stated by the scenario -----------------------------------------------------------------------------------
     Quantity("params", r"N", "1", "Total parameters of the model", "scenario", "workload", 1.0, 1e16,
@@ -185,7 +185,8 @@ QUANTITIES: tuple[Quantity, ...] = (
 )  # fmt: skip
 
 BY_NAME: dict[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
-DIMENSION: dict[str, int] = {q.name: i for i, q in enumerate(QUANTITIES) if q.role != "output"}
 INPUTS: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "input")
 OUTPUTS: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "output")
 SCENARIO: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "scenario")
+# The first dimensions of a Sobol' sequence fill space best, so they go to the inputs that nearly always vary.
+DIMENSION: dict[str, int] = {name: i for i, name in enumerate(INPUTS)} | {n: 40 + i for i, n in enumerate(SCENARIO)}

@@ -28,9 +28,8 @@ PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 KEPT_DRAWS = 2**17
 # Points of each replicate that also run pick-freeze; the error of an index is then far below what is printed.
 ANALYSED_POINTS = 2**14
-CHUNK = 2**13
+CHUNK = 2**12
 STREAM_CHUNK = 2**15
-PILOT = 2**12
 BINS = 2**14
 
 # Phase inputs take dimensions of the Sobol' sequence above those of the table of quantities.
@@ -150,10 +149,28 @@ def _draws(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any) -> Any:
         index = jnp.array(shape.correlated)
         z = z.at[index].set(cholesky @ z[index])
         u = u.at[index].set(ndtr(z[index]))
+    # Without barriers XLA's CPU backend computes every ndtri and exp again for each output that uses it.
+    z, u = jax.lax.optimization_barrier((z, u))
     forms = dict(shape.forms)
-    rows = [priors.quantile(forms[key], arrays[key], u[i], z[i], jnp, ndtri) for i, key in enumerate(shape.varying)]
-    # Without the barrier XLA's CPU backend computes every exp and ndtri again for each output that uses it.
-    return jax.lax.optimization_barrier(jnp.stack(rows)) if rows else jnp.zeros((0, u.shape[1]))
+    rows: dict[str, Any] = {}
+    for form in sorted({forms[key] for key in shape.varying}):
+        members = [i for i, key in enumerate(shape.varying) if forms[key] == form]
+        rows |= _same_form(shape, arrays, form, members, u, z)
+    ordered = [rows[key] for key in shape.varying]
+    return jax.lax.optimization_barrier(jnp.stack(ordered)) if ordered else jnp.zeros((0, u.shape[1]))
+
+
+def _same_form(shape: Shape, arrays: dict[str, Any], form: str, members: list[int], u: Any, z: Any) -> dict[str, Any]:
+    """Evaluate all inputs of one form at once: one formula to compile instead of one per input."""
+    keys = [shape.varying[i] for i in members]
+    if form in ("table", "discrete"):
+        return {
+            key: priors.quantile(form, arrays[key], u[i], z[i], jnp, ndtri)
+            for key, i in zip(keys, members, strict=True)
+        }
+    columns = [jnp.stack(column)[:, None] for column in zip(*(arrays[key] for key in keys), strict=True)]
+    index = jnp.array(members)
+    return dict(zip(keys, priors.quantile(form, columns, u[index], z[index], jnp, ndtri), strict=True))
 
 
 def _outputs(shape: Shape, arrays: dict[str, Any], x: Any) -> Any:
@@ -174,21 +191,22 @@ def _propagate(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any) -> A
 @functools.partial(jax.jit, static_argnums=0)
 def _analyse(shape: Shape, arrays: dict[str, Any], cholesky: Any, u_a: Any, u_b: Any, masks: Any, centre: Any) -> Any:
     """Propagate A and B and each A with one block from B; returns draws of A and the pick-freeze sums."""
-    x_a, x_b = (_draws(shape, arrays, cholesky, u) for u in (u_a, u_b))
+    n = u_a.shape[1]
+    x = _draws(shape, arrays, cholesky, jnp.concatenate([u_a, u_b], axis=1))
+    x_a, x_b = x[:, :n], x[:, n:]
 
-    def scaled(x: Any) -> Any:
-        y = _outputs(shape, arrays, x)
-        return jnp.concatenate([y, jnp.log(y)])
-
-    y_a, y_b = jax.lax.optimization_barrier((scaled(x_a), scaled(x_b)))
-    base = sensitivity.variance_sums(y_a, y_b, centre)
+    def outputs(mask: Any) -> Any:
+        y = jax.lax.optimization_barrier(_outputs(shape, arrays, jnp.where(mask[:, None], x_b, x_a)))
+        return jax.lax.optimization_barrier(jnp.concatenate([y, jnp.log(y)]))
 
     def one_block(carry: Any, mask: Any) -> Any:
-        mixed = jnp.where(mask[:, None], x_b, x_a)
-        return carry, sensitivity.swap_sums(y_a, y_b, scaled(mixed), centre)
+        return carry, sensitivity.swap_sums(y_a, y_b, outputs(mask), centre)
 
+    # Loops, although the first has two rounds only: each keeps one copy of the model to compile.
+    whole = jnp.stack([jnp.zeros_like(masks[0]), jnp.ones_like(masks[0])])
+    y_a, y_b = jax.lax.map(outputs, whole)
     _, swap = jax.lax.scan(one_block, None, masks)
-    return jnp.concatenate([x_a, y_a[: len(OUTPUTS)]]), base, swap
+    return jnp.concatenate([x_a, y_a[: len(OUTPUTS)]]), sensitivity.variance_sums(y_a, y_b, centre), swap
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -281,7 +299,9 @@ class _Run:
                 self.progress((replicate * max(kept, analysed) + stop) / work)
             rows.append(np.concatenate(parts, axis=1)[:, :kept])
             if replicate_sums:
-                sums.append(tuple(functools.reduce(sensitivity.add_sums, found) for found in zip(*replicate_sums)))
+                sums.append(
+                    tuple(functools.reduce(sensitivity.add_sums, found) for found in zip(*replicate_sums, strict=True))
+                )
         draws = np.concatenate(rows, axis=1)
         self.require_finite(draws)
         statistics = _exact(rows) if kept == length else self.streamed(draws)
@@ -295,16 +315,15 @@ class _Run:
             outputs=draws[count:],
             input_statistics=Statistics(*(part[..., :count] for part in statistics)),
             output_statistics=Statistics(*(part[..., count:] for part in statistics)),
-            sensitivity=self.indices(sums, analysed) if sums else None,
+            sensitivity=self.indices(sums, analysed, centre) if sums else None,
         )
 
     def centre(self) -> np.ndarray:
-        """Means of raw and log outputs over a few points: sums of deviations from them lose no digits."""
-        y = self.propagate(0, 0, min(self.design.length, 256))[len(self.names) :]
+        """Means of raw and log outputs over the first chunk: sums of deviations from them lose no digits."""
+        draws, *_ = self.analyse(0, 0, min(self.design.length, CHUNK), np.zeros(2 * len(OUTPUTS)))
+        y = draws[len(self.names) :]
         with np.errstate(divide="ignore", invalid="ignore"):
-            y = np.concatenate([y, np.log(y)])
-        finite = np.isfinite(y)
-        return np.where(finite, y, 0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
+            return sensitivity.pilot_centre(np.concatenate([y, np.log(y)]))
 
     def analyse(self, replicate: int, start: int, stop: int, centre: Any) -> tuple[np.ndarray, Any, Any]:
         u_a, u_b = self.points(replicate, start, stop), self.points(replicate, start, stop, 1)
@@ -312,14 +331,16 @@ class _Run:
         draws, base, swap = _analyse(self.shape, self.arrays, self.cholesky, u_a, u_b, masks, centre)
         return np.asarray(draws), jax.tree.map(np.asarray, base), jax.tree.map(np.asarray, swap)
 
-    def indices(self, sums: Sequence[tuple[Any, Any]], analysed: int) -> Sensitivity:
+    def indices(self, sums: Sequence[tuple[Any, Any]], analysed: int, centre: np.ndarray) -> Sensitivity:
         base, swap = (sensitivity.stack_sums(part) for part in zip(*sums, strict=True))
         half = len(OUTPUTS)
         parts = []
         for columns in (slice(None, half), slice(half, None)):
             cut_base = base._replace(**{f: getattr(base, f)[..., columns] for f in ("linear", "square", "nonfinite")})
             cut_swap = type(swap)(*(part[..., columns] for part in swap))
-            parts.append(sensitivity.indices(cut_base, cut_swap))
+            parts.append(
+                sensitivity.indices(cut_base, cut_swap, floor=(4 * np.finfo(float).eps * centre[columns]) ** 2)
+            )
         names = tuple("+".join(block) for block in self.blocks)
         return Sensitivity(names, *parts, samples=analysed * self.design.replicates)
 

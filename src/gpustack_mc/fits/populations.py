@@ -1,0 +1,233 @@
+r"""What a fit returns, and the predictive distributions that small samples support.
+
+A prior is a list of populations. Each says whom it describes (``where``), with how many rows, and which
+distribution a *new* member of that population has. A scenario takes the most specific population that it matches.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+
+class Population(NamedTuple):
+    """One population of a prior, as stored in ``fit.json``.
+
+    Attributes
+    ----------
+    where : dict of str to str
+        Facts that a scenario must have, e.g. ``{"region": "US-CA"}``; a fact that is not named may be anything.
+    label : str
+        Plain words for the reader: what was pooled, from where, of which years.
+    family : str
+        Name of the distribution, as in a scenario's ``dist``.
+    parameters : dict
+        Parameters of the family in the unit of the quantity; or ``{"regression": {...}}``, see `regression`.
+    n : int
+        Rows used.
+    rows : list of str
+        Their ``id`` in ``data.csv``.
+    method : str
+        How the parameters follow from the rows, in one line.
+    sources : list of str
+        Keys of the sources in ``prior.yaml``.
+    years : list of int
+        First and last year of the rows; empty when they carry none.
+    """
+
+    where: dict[str, str]
+    label: str
+    family: str
+    parameters: dict
+    n: int
+    rows: list[str]
+    method: str
+    sources: list[str]
+    years: list[int] = []  # noqa: RUF012 - never mutated
+
+
+class LogFit(NamedTuple):
+    """Centre and spread, on the natural-log scale, of a new member of a population."""
+
+    mu: float
+    sigma: float
+    n: int
+
+
+def predictive_log_normal(
+    values: Sequence[float], *, weights: Sequence[float] | None = None, shift: float = 0.0,
+    prior_sd: float | None = None, prior_weight: float = 0.0,
+) -> LogFit:  # fmt: skip
+    r"""Lognormal whose 5-95% band equals that of the Student-t predictive for a new draw.
+
+    With :math:`y_i = \log(x_i - s)`, weights :math:`w_i`, the effective size :math:`n = (\sum w)^2 / \sum w^2` and
+    an optional prior spread :math:`\sigma_0` worth :math:`\nu_0` observations,
+
+    .. math::
+        s^2 = \frac{(n-1) s_y^2 + \nu_0 \sigma_0^2}{n - 1 + \nu_0}, \qquad
+        \sigma = s \sqrt{1 + 1/n}\; \frac{t_{0.95,\, n-1+\nu_0}}{z_{0.95}} .
+
+    A handful of rows thus gives a wide band, not a confident one.
+
+    Parameters
+    ----------
+    values : sequence of float
+        Observations above `shift`, in the unit of the quantity.
+    weights : sequence of float, optional
+        Relative weights, e.g. 0.5 for a second-hand row. Equal when omitted.
+    shift : float
+        Lower end of the support.
+    prior_sd, prior_weight : float, optional
+        Spread expected from like populations, and how many observations it is worth.
+
+    Returns
+    -------
+    LogFit
+
+    Raises
+    ------
+    ValueError
+        No value, a value at or below `shift`, or too few values to have a spread.
+
+    References
+    ----------
+    Gelman et al., Bayesian Data Analysis, 3rd ed., section 3.2 (predictive of a normal with unknown variance).
+    """
+    x = np.asarray(values, dtype=float)
+    if x.size == 0 or not np.all(np.isfinite(x)) or np.any(x <= shift):
+        raise ValueError(f"values must be finite and above {shift}, got {list(values)}")
+    w = np.ones_like(x) if weights is None else np.asarray(weights, dtype=float)
+    y = np.log(x - shift)
+    n = float(w.sum() ** 2 / (w**2).sum())
+    mu = float(np.average(y, weights=w))
+    freedom = n - 1 + prior_weight
+    if freedom <= 0:
+        raise ValueError("one value has no spread: give prior_sd and prior_weight")
+    within = float(np.average((y - mu) ** 2, weights=w)) * n
+    pooled = (within + prior_weight * (prior_sd or 0.0) ** 2) / freedom
+    widening = float(stats.t.ppf(0.95, freedom) / stats.norm.ppf(0.95))
+    return LogFit(mu, float(np.sqrt(pooled * (1 + 1 / n)) * widening), int(x.size))
+
+
+def regression(design: np.ndarray, response: np.ndarray, terms: Sequence[str], *, weights: np.ndarray | None = None,
+               prior_sd: Sequence[float] | None = None) -> dict:  # fmt: skip
+    r"""Bayesian linear regression on the working scale, ready for ``Population.parameters["regression"]``.
+
+    .. math::
+        y \sim N(X\beta,\; \sigma^2 W^{-1}), \qquad \beta_j \sim N(0, \tau_j^2), \qquad
+        V = (X^\top W X / \sigma^2 + T^{-1})^{-1}
+
+    :math:`\sigma` is iterated with :math:`\beta`. A new case has mean :math:`x^\top\beta` and variance
+    :math:`x^\top V x + \sigma^2`.
+
+    Parameters
+    ----------
+    design : ndarray, shape (n, k)
+    response : ndarray, shape (n,)
+        Log or logit of the quantity.
+    terms : sequence of str
+        Names of the k covariates, as known to `gpustack_mc.priors.COVARIATES`.
+    weights : ndarray, shape (n,), optional
+    prior_sd : sequence of float, optional
+        One per term; infinite when omitted.
+
+    Returns
+    -------
+    dict
+        ``terms``, ``coefficients``, ``covariance``, ``residual_sd``, ``residual_df``.
+    """
+    w = np.ones(len(response)) if weights is None else np.asarray(weights, dtype=float)
+    precision = np.zeros(design.shape[1]) if prior_sd is None else 1 / np.square(np.asarray(prior_sd, dtype=float))
+    effective = w.sum() ** 2 / (w**2).sum()
+    variance = float(np.var(response))
+    for _ in range(200):
+        normal = design.T @ (design * w[:, None])
+        covariance = np.linalg.inv(normal / variance + np.diag(precision))
+        beta = covariance @ (design.T @ (w * response)) / variance
+        used = float(np.trace(normal @ covariance) / variance)
+        freedom = max(effective - used, 1.0)
+        updated = float(np.average((response - design @ beta) ** 2, weights=w) * effective / freedom)
+        if abs(updated - variance) < 1e-12 * variance:
+            break
+        variance = updated
+    return {
+        "terms": list(terms),
+        "coefficients": [float(value) for value in beta],
+        "covariance": [[float(value) for value in row] for row in covariance],
+        "residual_sd": float(np.sqrt(variance)),
+        "residual_df": float(freedom),
+    }
+
+
+def evidence(rows: Sequence[dict[str, str]]) -> dict:
+    """``n``, ``rows`` and ``sources`` of a population that uses `rows` of ``data.csv``."""
+    return {
+        "n": len(rows),
+        "rows": [row["id"] for row in rows],
+        "sources": sorted({row["source"] for row in rows}),
+    }
+
+
+def quantile(family: str, parameters: dict, probability: float | np.ndarray) -> np.ndarray:
+    """Quantiles of a population without regression, in the unit of the quantity.
+
+    Used to check a fit against physical bounds and published values; draws are made elsewhere.
+    """
+    p = parameters
+    q = np.asarray(probability, dtype=float)
+    low, span = p.get("low", 0.0), p.get("high", 1.0) - p.get("low", 0.0)
+    if family == "fixed":
+        return np.full_like(q, p["value"])
+    if family == "logit_normal":
+        return low + span / (1 + np.exp(-stats.norm.ppf(q, p["mu"], p["sigma"])))
+    if family == "zero_inflated_lognormal":
+        inner = np.clip((q - p["zero"]) / (1 - p["zero"]), 0, 1)
+        return np.where(q <= p["zero"], 0.0, stats.lognorm.ppf(inner, p["sigma"], scale=np.exp(p["mu"])))
+    if family == "sample":
+        order = np.argsort(p["values"])
+        weights = np.asarray(p.get("weights", np.ones(len(order))), dtype=float)[order]
+        place = np.searchsorted(np.cumsum(weights) / weights.sum(), q - 1e-12)
+        return np.asarray(p["values"], dtype=float)[order][np.minimum(place, len(order) - 1)]
+    return _scipy_distribution(family, p, low, span).ppf(q)
+
+
+def _scipy_distribution(family: str, p: dict, low: float, span: float):
+    if family == "normal":
+        return stats.norm(p["mean"], p["sd"])
+    if family == "truncated_normal":
+        return stats.truncnorm((p["low"] - p["mean"]) / p["sd"], (p["high"] - p["mean"]) / p["sd"], p["mean"], p["sd"])
+    if family == "lognormal":
+        return stats.lognorm(p["sigma"], loc=p.get("shift", 0.0), scale=np.exp(p["mu"]))
+    if family == "uniform":
+        return stats.uniform(p["low"], span)
+    if family == "log_uniform":
+        return stats.loguniform(p["low"], p["high"])
+    if family == "triangular":
+        return stats.triang((p["mode"] - low) / span, low, span)
+    if family == "pert":
+        return stats.beta(1 + 4 * (p["mode"] - low) / span, 1 + 4 * (p["high"] - p["mode"]) / span, low, span)
+    if family == "beta":
+        return stats.beta(p["a"], p["b"], low, span)
+    if family == "gamma":
+        return stats.gamma(p["shape"], scale=p["scale"])
+    if family == "student_t":
+        return stats.t(p["df"], p["loc"], p["scale"])
+    raise ValueError(f"unknown family {family!r}")
+
+
+def sixteen_bit_peak(fitted: dict) -> dict:
+    r"""Add the term ``fp8`` so that a regression on 16-bit peaks also serves scenarios with an fp8 peak.
+
+    A scenario supplies :math:`\log_{10}` of the peak at its own precision, which is twice as high in fp8; hence
+    :math:`\log_{10} P_{16} = \log_{10} P - \log_{10} 2\,[\mathrm{fp8}]`, a linear map of the coefficients.
+    """
+    terms = fitted["terms"]
+    to_new = np.vstack([np.eye(len(terms)), np.zeros(len(terms))])
+    to_new[-1, terms.index("log10_peak_tflops")] = -np.log10(2)
+    covariance = to_new @ np.asarray(fitted["covariance"]) @ to_new.T
+    return fitted | {
+        "terms": [*terms, "fp8"],
+        "coefficients": [float(value) for value in to_new @ np.asarray(fitted["coefficients"])],
+        "covariance": [[float(value) for value in row] for row in covariance],
+    }

@@ -1,0 +1,24 @@
+"""Shared fixtures. Strict promotion and rank rules of JAX hold for the whole suite."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    return ROOT
+
+
+@pytest.fixture
+def scenario_file(tmp_path):
+    """Write scenario text to a file and return its path."""
+
+    def write(text: str, name: str = "plan.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
