@@ -153,24 +153,27 @@ def test_generation_without_runs_has_the_wider_interval():
 
 
 def test_mfu_times_goodput_reproduces_published_families_left_out():
-    """Leave one family out: hours of the first 75 runs, from all other families."""
+    """Leave one family out: hours of all 118 runs, from all other families."""
     rows = [row for row in refit.read_rows("mfu") if row["use"] == "yes"]
-    tested = [row for row in rows if row["batch"] == "1"]
-    assert len(tested) == 75
+    assert len(rows) == 118
     fitted_settings, log_goodput = settings("mfu"), np.log(goodput_draws(4000))
     z = stats.norm.ppf((np.arange(4000) + 0.5) / 4000)
     inside, errors = [], []
-    for family in sorted({row["family"] for row in tested}):
+    for family in sorted({row["family"] for row in rows}):
         fitted = mfu.new_family_regression([row for row in rows if row["family"] != family], fitted_settings)
-        runs = mfu.read_runs([row for row in tested if row["family"] == family], fitted_settings)
+        left_out = [row for row in rows if row["family"] == family]
+        runs = mfu.read_runs(left_out, fitted_settings)
         covariance = np.array(fitted["covariance"])
-        for x, utilization in zip(runs.design, runs.utilization, strict=True):
+        for row, x, utilization in zip(left_out, runs.design, runs.utilization, strict=True):
             sd = np.sqrt(x @ covariance @ x + fitted["residual_sd"] ** 2)
             log_u = -np.log1p(np.exp(-(x @ fitted["coefficients"] + sd * z))) + log_goodput
             low, median, high = np.quantile(log_u, BAND)
             inside.append(low < np.log(utilization) < high)
-            errors.append(abs(np.exp(np.log(utilization) - median) - 1))
-    # 43 families: the binomial sd of a 90% coverage is 0.046 at most. Teams with equal covariates differ by about 0.2.
+            if row["batch"] == "1":
+                errors.append(abs(np.exp(np.log(utilization) - median) - 1))
+    # 71 families: the binomial sd of a 90% coverage is 0.036 at most. The labs of batch 1, where teams with equal
+    # covariates differ by about 0.2, are easier than the hobby, academic and protein runs of batch 2.
+    assert len(errors) == 75
     assert 0.86 <= np.mean(inside) <= 0.96
     assert np.median(errors) <= 0.26
 

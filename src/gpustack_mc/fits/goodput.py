@@ -1,9 +1,12 @@
-r"""Goodput: a logit-normal population of jobs, some of which are known only to exceed a bound.
+r"""Goodput: a logit-normal population of jobs above a lower end, some of which are known only to exceed a bound.
 
 .. math::
-    \mathrm{logit}\, g_i \sim N(\mu, \sigma^2), \qquad p(\mu, \sigma) \propto 1 / \sigma, \qquad
-    L = \prod_{i\,\mathrm{exact}} \phi\!\left(\frac{y_i - \mu}{\sigma}\right) \frac{1}{\sigma}
+    y_i = \mathrm{logit}\, \frac{g_i - g_0}{1 - g_0} \sim N(\mu, \sigma^2), \qquad p(\mu, \sigma) \propto 1 / \sigma,
+    \qquad L = \prod_{i\,\mathrm{exact}} \phi\!\left(\frac{y_i - \mu}{\sigma}\right) \frac{1}{\sigma}
         \prod_{i\,\mathrm{bound}} \left[1 - \Phi\!\left(\frac{y_i - \mu}{\sigma}\right)\right] .
+
+The lower end :math:`g_0` is judged: a job that loses more than that is stopped and mended. Without it the reciprocal of
+goodput, which every cost is proportional to, has a tail that no job has shown.
 
 The posterior is summed on a grid; the predictive distribution of a new job is a mixture of normals on the logit
 scale. The stored logit-normal has its median and the width of its 5-95% band.
@@ -38,7 +41,8 @@ def predictive_quantiles(
 def fit(rows: list[dict[str, str]], settings: dict[str, Any]) -> list[Population]:
     """One population: any job."""
     value = np.array([float(row["goodput"]) for row in rows])
-    logit = np.log(value / (1 - value))
+    lower_end = settings["lower_end"]
+    logit = np.log((value - lower_end) / (1 - value))
     bound = np.array([row["bound"] == "lower" for row in rows])
     low, median, high = predictive_quantiles(logit[~bound], logit[bound], settings, (0.05, 0.5, 0.95))
     years = [int(row["year"]) for row in rows]
@@ -47,7 +51,12 @@ def fit(rows: list[dict[str, str]], settings: dict[str, Any]) -> list[Population
             where={},
             label="Long training jobs that state or allow to compute their productive share, with and without recovery",
             family="logit_normal",
-            parameters={"mu": median, "sigma": (high - low) / (2 * float(stats.norm.ppf(0.95)))},
+            parameters={
+                "mu": median,
+                "sigma": (high - low) / (2 * float(stats.norm.ppf(0.95))),
+                "low": lower_end,
+                "high": 1.0,
+            },
             method="grid posterior with lower bounds as censored; predictive of a new job",
             years=[min(years), max(years)],
             **evidence(rows),
