@@ -11,7 +11,9 @@ import pytest
 from gpustack_mc import constants, equations, units
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 
-FUNCTIONS = {name: f for name, f in inspect.getmembers(equations, inspect.isfunction) if f.__module__ == equations.__name__}
+FUNCTIONS = {
+    name: f for name, f in inspect.getmembers(equations, inspect.isfunction) if f.__module__ == equations.__name__
+}
 # Parameters that no scenario output uses: the shape of the model, only needed for the context factor.
 SHAPE = {"n_layers": 80.0, "d_model": 8192.0, "sequence_length": 32768.0, "reference_sequence_length": 4096.0}
 CONSTANT_UNITS = {
@@ -192,7 +194,10 @@ def test_capital_cost_equals_the_annuity():
 def test_capital_cost_is_continuous_at_a_rate_of_zero():
     arguments = {p: VALUES[p] for p in parameters(equations.other_cost_usd)} | {"operations_rate": 0.0}
     with jax.enable_x64(True):
-        at = {rate: float(equations.other_cost_usd(**arguments | {"cost_of_capital": rate})) for rate in (0.0, 2.1e-5, 2.2e-5)}
+        at = {
+            rate: float(equations.other_cost_usd(**arguments | {"cost_of_capital": rate}))
+            for rate in (0.0, 2.1e-5, 2.2e-5)
+        }
         slope = float(jax.grad(lambda r: equations.other_cost_usd(**arguments | {"cost_of_capital": r}))(0.0))
     assert at[0.0] == 0
     # 2.1e-5 * 4.6 years is below, 2.2e-5 * 4.6 above the switch to the series: both sides agree to its cubic term.

@@ -73,7 +73,8 @@ def test_choice_has_its_weights():
 
 
 @pytest.mark.parametrize(
-    ("name", "low", "high"), [("mfu", 0.32, 0.45), ("pue", 1.05, 1.4), ("capex", 30e3, 60e3), ("programme_overhead", 2, 9)]
+    ("name", "low", "high"),
+    [("mfu", 0.32, 0.45), ("pue", 1.05, 1.4), ("capex", 30e3, 60e3), ("programme_overhead", 2, 9)],
 )
 @pytest.mark.parametrize("mass", [0.5, 0.9, 0.99])
 def test_an_interval_has_its_ends_as_quantiles(name, low, high, mass):

@@ -18,6 +18,7 @@ description: >-
 ladder: [accelerator]
 date: 2026-11-30
 settings:
+  lower_end: {value: 0.4, why: test, source: null}
   grid_mean: {value: [-3.0, 8.0], why: test, source: null}
   grid_sd: {value: [0.2, 5.0], why: test, source: null}
   grid_points: {value: 60, why: test, source: null}

@@ -102,7 +102,7 @@ def find_accelerator(word: str) -> Accelerator:
     """
     known = accelerators()
     names = {alias: accelerator for accelerator in known.values() for alias in accelerator.aliases}
-    return _find(word, {**names, **known}, tuple(known), "accelerator", "gpustack-mc accelerators")
+    return _find(word, {**names, **known}, tuple(known) + tuple(names), "accelerator", "gpustack-mc accelerators")
 
 
 def find_region(word: str) -> Region:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,9 @@ class _Reader(Statements):
     # ---- structure ----
 
     def structure(self) -> schema.ScenarioFile:
+        for path in _empty_values(self.document.data):
+            self.fail(path, "has no value.", "Give one, or remove the key.", "no-value", key=True)
+        self.stop_if_wrong()
         try:
             return schema.ScenarioFile.model_validate(self.document.data)
         except ValidationError as error:
@@ -127,8 +130,6 @@ class _Reader(Statements):
             self.fail(path, "is missing.", _MISSING.get(path[-1], ""), "missing-key")
         elif kind == "literal_error":
             self.fail(path, f"{found} is not one of {detail['ctx']['expected']}.")
-        elif found == "None":
-            self.fail(path, "has no value.", "Give one, or remove the key.")
         elif path[-1:] == ("count",):
             self.fail(path, f"{found} is not a count.", "Write a whole number, such as 1024.")
         elif kind in ("int_type", "float_type", "string_type"):
@@ -282,7 +283,7 @@ class _Reader(Statements):
         workload = file.workload
         whole = {name: name for name in PHASE_KEYS}
         inputs["context_flop_factor"] = Input(
-            "context_flop_factor", BY_NAME["context_flop_factor"], Marginal("fixed", {"value": 1.0}), "assumed",
+            "context_flop_factor", BY_NAME["context_flop_factor"], Marginal("fixed", {"value": 1.0}), "derived",
             "context no longer than in the runs the MFU prior was fitted on")  # fmt: skip
         if (workload.tokens is None) == (workload.phases is None):
             problem = "is missing" if workload.tokens is None else "is stated beside phases"
@@ -515,9 +516,6 @@ class _Reader(Statements):
         figures = {}
         for name in sorted(file.published.model_fields_set):
             figure = getattr(file.published, name)
-            if figure is None:
-                self.fail(("published", name), "has no value.", "Give one, or remove the key.")
-                continue
             value = self.number(figure.value, BY_NAME[name], ("published", name, "value"))
             figures[name] = Published(value, Source(figure.source, figure.url or ""), figure.outside or "")
         return figures
@@ -528,6 +526,16 @@ class _Reader(Statements):
         else:
             basis = inputs["grid_intensity"].where["carbon_basis"]
         return {"carbon_accounting": f"{file.site.carbon_accounting}-based", "carbon_basis": basis}
+
+
+def _empty_values(data: Any, path: yamlfile.Path_ = ()) -> Iterator[yamlfile.Path_]:
+    """Yield the paths of keys without a value, which YAML reads as null."""
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for step, value in items:
+        if value is None:
+            yield (*path, step)
+        else:
+            yield from _empty_values(value, (*path, step))
 
 
 _WANTED = {"int_type": "a whole number", "float_type": "a number", "string_type": "text"}
