@@ -138,5 +138,5 @@ def test_regression_predicts_mean_and_spread():
     marginal = priors.predict(population, {"moe": 1.0, "generation=ampere": 1.0})
     assert marginal.parameters["mu"] == pytest.approx(0.5)
     assert marginal.parameters["sigma"] == pytest.approx(np.sqrt(0.05 + 0.09))
-    with pytest.raises(StatementError, match="needs moe"):
+    with pytest.raises(StatementError, match="needs moe, which is not known here. State a value"):
         priors.predict(population, {})

@@ -268,8 +268,11 @@ def test_an_accelerator_of_ones_own(load):
     with pytest.raises(InputErrors) as caught:
         load("", "cluster.accelerator=other")
     assert {error.code for error in caught.value.errors} == {"unknown-peak", "unknown-tdp"}
-    problem = load("", "cluster.accelerator=other", "peak_flop_per_s=500 TFLOP/s", "tdp=400 W")
-    assert problem.inputs["capex"].where == {}
+    stated = ["peak_flop_per_s=500 TFLOP/s", "tdp=400 W"]
+    with pytest.raises(InputErrors, match="the fitted prior needs .* State a value"):
+        load("", "cluster.accelerator=other", *stated)
+    stated += ["capex=20000", "rental_price=1.5", "serving_throughput=300", "host_power=200"]
+    assert load("", "cluster.accelerator=other", *stated).inputs["mfu"].where == {}
 
 
 def test_several_errors_are_counted_and_all_are_kept(load):

@@ -52,8 +52,8 @@ def _about(entry: dict[str, Any]) -> str:
 def _value(entry: dict[str, Any]) -> str:
     low, high = entry["interval_90"]
     step = formatting.step_for(entry["median"], entry["unit"])
-    digits = formatting.digits_for(entry["median"], low, high, 0.0)
-    middle = formatting.with_unit(entry["median"], entry["unit"], digits, step, exact=low == high)
+    digits = [formatting.digits_for(value, low, high, 0.0, entry["unit"]) for value in (low, entry["median"], high)]
+    middle = formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=low == high)
     return (
-        middle if low == high else f"{middle} ({formatting.interval(low, high, entry['unit'], (digits, digits), step)})"
+        middle if low == high else f"{middle} ({formatting.interval(low, high, entry['unit'], (digits[0], digits[2]), step)})"
     )

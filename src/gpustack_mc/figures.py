@@ -72,7 +72,7 @@ class _Row(NamedTuple):
     def text(self, i: int) -> str:
         """Write quantile `i` with its unit, as the table of the report does."""
         low, high = self.values[_LOW], self.values[_HIGH]
-        digits = formatting.digits_for(self.values[i], low, high, np.nan_to_num(self.errors[i]))
+        digits = formatting.digits_for(self.values[i], low, high, np.nan_to_num(self.errors[i]), self.unit)
         step = formatting.step_for(self.values[_MEDIAN], self.unit)
         return formatting.with_unit(self.values[i], self.unit, digits, step)
 

@@ -75,11 +75,11 @@ def with_unit(value: float, unit: str, digits: int, step: Step | None = None, *,
     return f"{step.prefix}{text}{step.suffix}"
 
 
-def digits_for(value: float, low: float, high: float, error: float) -> int:
+def digits_for(value: float, low: float, high: float, error: float, unit: str = "") -> int:
     """Return how many significant digits a summary deserves.
 
-    Two for a wide interval, more for a narrow one (four when there is no spread), and never so many that the Monte
-    Carlo error would show in the last one.
+    Two for a wide interval, more for a narrow one (four when there is no spread), at least two decimals for shares and
+    ratios, whose distance from 1 matters, and never so many that the Monte Carlo error would show in the last one.
 
     Parameters
     ----------
@@ -89,9 +89,13 @@ def digits_for(value: float, low: float, high: float, error: float) -> int:
         The 90% interval it belongs to.
     error : float
         Monte Carlo standard error of the number.
+    unit : str
+        Unit of the quantity.
     """
     width = abs(high - low) / abs(value) if value else math.inf
     wanted = 2 if width > 0.1 else 3 if width > 0.005 else 4
+    if unit == "1" and 0.1 <= abs(value) < 10:
+        wanted = max(wanted, 2 if abs(value) < 1 else 3)
     if not error or not value:
         return wanted
     # Half a unit of the last digit must be above the error.

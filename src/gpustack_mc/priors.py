@@ -394,5 +394,5 @@ def _covariate(term: str, covariates: Mapping[str, float]) -> float:
         # Indicators of levels that are not the scenario's are zero; the level itself is in the covariates.
         return covariates.get(term, 0.0)
     if term not in covariates:
-        raise StatementError(f"the prior needs {term}, which the scenario does not say.")
+        raise StatementError(f"the fitted prior needs {term}, which is not known here. State a value.")
     return covariates[term]
