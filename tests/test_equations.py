@@ -123,7 +123,8 @@ def elasticity(function, values: dict[str, float], parameter: str) -> float:
 # +1 and -1 are exact proportionalities; "+" and "-" are signs of sums. Units cannot see an inverted pure number.
 ELASTICITIES = {
     "training_flop": {"active_params": 1, "tokens": 1},
-    "accelerator_hours": {"training_flop": 1, "context_flop_factor": 1, "peak_flop_per_s": -1, "mfu": -1, "goodput": -1},
+    "accelerator_hours": {"training_flop": 1, "context_flop_factor": 1, "peak_flop_per_s": -1, "mfu": -1,
+                          "goodput": -1},
     "training_days": {"accelerator_hours": 1, "accelerator_count": -1},
     "effective_utilization": {"training_flop": 1, "accelerator_hours": -1, "peak_flop_per_s": -1},
     "it_energy_mwh": {"accelerator_hours": 1, "tdp": "+", "gpu_power_fraction": "+", "host_power": "+"},

@@ -85,7 +85,8 @@ def test_an_interval_has_its_ends_as_quantiles(name, low, high, mass):
 
 @pytest.mark.parametrize(
     ("name", "low", "high", "message"),
-    [("mfu", 0.0, 0.4, "never reaches it"), ("mfu", 0.3, 1.0, "never reaches it"), ("pue", 1.0, 1.3, "never reaches it"),
+    [("mfu", 0.0, 0.4, "never reaches it"), ("mfu", 0.3, 1.0, "never reaches it"),
+     ("pue", 1.0, 1.3, "never reaches it"),
      ("capex", 5.0, 5.0, "must be below")],
 )  # fmt: skip
 def test_impossible_intervals(name, low, high, message):
@@ -134,9 +135,10 @@ def test_no_population():
 def test_regression_predicts_mean_and_spread():
     population = {"family": "lognormal", "parameters": {"regression": {
         "terms": ["intercept", "moe", "generation=hopper"], "coefficients": [1.0, -0.5, 0.25],
-        "covariance": [[0.04, 0.0, 0.0], [0.0, 0.01, 0.0], [0.0, 0.0, 0.09]], "residual_sd": 0.3, "residual_df": 40.0}}}  # fmt: skip
+        "covariance": [[0.04, 0.0, 0.0], [0.0, 0.01, 0.0], [0.0, 0.0, 0.09]],
+        "residual_sd": 0.3, "residual_df": 40.0}}}  # fmt: skip
     marginal = priors.predict(population, {"moe": 1.0, "generation=ampere": 1.0})
     assert marginal.parameters["mu"] == pytest.approx(0.5)
     assert marginal.parameters["sigma"] == pytest.approx(np.sqrt(0.05 + 0.09))
-    with pytest.raises(StatementError, match="needs moe, which is not known here. State a value"):
+    with pytest.raises(StatementError, match=r"needs moe, which is not known here\. State a value"):
         priors.predict(population, {})

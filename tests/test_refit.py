@@ -86,7 +86,7 @@ def test_missing_fit_is_stale(root):
     ("name", "old", "new", "reason"),
     [
         ("data.csv", "a,0.9,", "a,0.91,", "data_sha256"),
-        ("prior.yaml", "value: 60", "value: 61", "settings_sha256"),
+        ("prior.yaml", "value: 60", "value: 61", "settings"),
         ("prior.yaml", "[few rows]", "[other]", "limits"),
         ("fit.json", '"mu": ', '"mu": 1', "populations"),
     ],

@@ -269,7 +269,7 @@ def test_an_accelerator_of_ones_own(load):
         load("", "cluster.accelerator=other")
     assert {error.code for error in caught.value.errors} == {"unknown-peak", "unknown-tdp"}
     stated = ["peak_flop_per_s=500 TFLOP/s", "tdp=400 W"]
-    with pytest.raises(InputErrors, match="the fitted prior needs .* State a value"):
+    with pytest.raises(InputErrors, match=r"the fitted prior needs .* State a value"):
         load("", "cluster.accelerator=other", *stated)
     stated += ["capex=20000", "rental_price=1.5", "serving_throughput=300", "host_power=200"]
     assert load("", "cluster.accelerator=other", *stated).inputs["mfu"].where == {}
@@ -294,18 +294,18 @@ def test_not_a_mapping(scenario_file, text):
 @pytest.mark.parametrize("key", ["schema_version", "name", "workload", "cluster"])
 def test_missing_sections(load, key):
     text = "".join(line + "\n" for line in BASE.splitlines() if not line.startswith(key))
-    with pytest.raises(InputError, match=f"{key}: is missing. Add"):
+    with pytest.raises(InputError, match=rf"{key}: is missing\. Add"):
         load(base=text)
 
 
 def test_tokens_or_phases(load):
-    with pytest.raises(InputError, match="workload.tokens: is missing"):
+    with pytest.raises(InputError, match=r"workload\.tokens: is missing"):
         load(base=BASE.replace(", tokens: 2e12", ""))
     both = PHASES.replace("params: 405e9", "params: 405e9\n  tokens: 1e12")
     with pytest.raises(InputError, match="is stated beside phases"):
         load(base=both)
     shapeless = PHASES.replace("  n_layers: 126\n", "")
-    with pytest.raises(InputError, match="State workload.n_layers and workload.d_model"):
+    with pytest.raises(InputError, match=r"State workload\.n_layers and workload\.d_model"):
         load(base=shapeless)
     twice = PHASES.replace("long context", "main")
     with pytest.raises(InputError, match="must be unique"):

@@ -29,7 +29,9 @@ def test_shipped_scenarios_follow_the_schema(name):
     jsonschema.validate(document.data, json_schema())
 
 
-@pytest.mark.parametrize("change", [{"inputs": {"mfuu": 1}}, {"cluster": {"count": 1}}, {"name": 3}, {"inputs": {"mfu": [1]}}])
+@pytest.mark.parametrize(
+    "change", [{"inputs": {"mfuu": 1}}, {"cluster": {"count": 1}}, {"name": 3}, {"inputs": {"mfu": [1]}}]
+)
 def test_schema_refuses_what_the_reader_refuses(change):
     good = {"schema_version": 1, "name": "x", "workload": {"params": 1e9, "tokens": 1e9},
             "cluster": {"accelerator": "A100", "count": 8}}  # fmt: skip

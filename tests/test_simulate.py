@@ -185,7 +185,10 @@ def test_one_shape_compiles_once(problem):
     simulate(problem(LOGNORMAL_PRICE, "tdp=701"), make_design(2**10))
     before = simulation_module._analyse._cache_size()
     for tdp in (702, 703):
-        simulate(problem(f"rental_price={{dist: lognormal, median: {tdp / 200}, sigma: 0.3}}", f"tdp={tdp}"), make_design(2**10))
+        simulate(
+            problem(f"rental_price={{dist: lognormal, median: {tdp / 200}, sigma: 0.3}}", f"tdp={tdp}"),
+            make_design(2**10),
+        )
     assert simulation_module._analyse._cache_size() == before
 
 

@@ -73,7 +73,8 @@ def test_refused(text, place, message):
     ("content", "message"),
     [
         (b"", "the file is empty"), (b"  \n", "the file is empty"), (b"a: \xff\n", "is not UTF-8 text"),
-        (b"a\x00b", "binary file"), (b"\x89PNG\r\n\x1a\n", "is not UTF-8 text"), (b"#" * (MAX_BYTES + 1), "larger than 1 MB"),
+        (b"a\x00b", "binary file"), (b"\x89PNG\r\n\x1a\n", "is not UTF-8 text"),
+        (b"#" * (MAX_BYTES + 1), "larger than 1 MB"),
     ],
 )  # fmt: skip
 def test_unreadable_content(tmp_path, content, message):

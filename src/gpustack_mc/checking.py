@@ -34,8 +34,7 @@ def assumptions(source: str | Path, overrides: Iterable[str] = ()) -> dict[str, 
 
 def text(found: dict[str, Any]) -> str:
     """Return the lines that ``gpustack-mc check`` prints."""
-    rows = [(key, _value(entry), f"{entry['origin']}{_about(entry)}")
-            for key, entry in found["inputs"].items()]  # fmt: skip
+    rows = [(key, _value(entry), f"{entry['origin']}{_about(entry)}") for key, entry in found["inputs"].items()]
     names, values = (max(len(row[i]) for row in rows) for i in (0, 1))
     lines = [f"{found['name']}: the scenario is sound. What will be assumed (median and 90% interval):"]
     lines += [f"  {key.ljust(names)}  {value.ljust(values)}  {about}" for key, value, about in rows]
@@ -55,5 +54,7 @@ def _value(entry: dict[str, Any]) -> str:
     digits = [formatting.digits_for(value, low, high, 0.0, entry["unit"]) for value in (low, entry["median"], high)]
     middle = formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=low == high)
     return (
-        middle if low == high else f"{middle} ({formatting.interval(low, high, entry['unit'], (digits[0], digits[2]), step)})"
+        middle
+        if low == high
+        else f"{middle} ({formatting.interval(low, high, entry['unit'], (digits[0], digits[2]), step)})"
     )

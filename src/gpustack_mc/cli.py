@@ -17,9 +17,12 @@ EXIT_INTERRUPTED = 130
 
 scenario_argument = click.argument("scenario")
 set_option = click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE",
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
     help="Change a value of the scenario, e.g. --set mfu=0.4 or --set cluster.count=4096.",
-)  # fmt: skip
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object; errors are JSON on stderr.")
 
 
@@ -36,21 +39,45 @@ def cli() -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; write the files.")
 @click.option("--samples", type=int, default=65_536, show_default=True, help="Monte Carlo samples, rounded up.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
-@click.option("--design", type=click.Choice(["sobol", "lhs", "random"]), default="sobol", show_default=True,
-              help="Scrambled Sobol' points, Latin hypercube or plain Monte Carlo.")  # fmt: skip
+@click.option(
+    "--design",
+    type=click.Choice(["sobol", "lhs", "random"]),
+    default="sobol",
+    show_default=True,
+    help="Scrambled Sobol' points, Latin hypercube or plain Monte Carlo.",
+)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/<scenario>].")
 @click.option("--no-plots", is_flag=True, help="Draw no pictures.")
 @click.option("--no-files", is_flag=True, help="Write no files at all.")
-def run(scenario: str, overrides: tuple[str, ...], as_json: bool, quiet: bool, samples: int, seed: int, design: str,
-        out: Path | None, no_plots: bool, no_files: bool) -> None:  # fmt: skip
+def run(
+    scenario: str,
+    overrides: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    samples: int,
+    seed: int,
+    design: str,
+    out: Path | None,
+    no_plots: bool,
+    no_files: bool,
+) -> None:
     """Put intervals on one training run: SCENARIO is a YAML file, a shipped scenario, or - for standard input."""
     from gpustack_mc.compilation import use_cache
     from gpustack_mc.run import run_scenario
 
     use_cache()
     with ProgressBar(shown=not (quiet or as_json)) as progress:
-        done = run_scenario(scenario, overrides, samples=samples, seed=seed, method=design, out=out,
-                            with_plots=not no_plots, with_files=not no_files, progress=progress)  # fmt: skip
+        done = run_scenario(
+            scenario,
+            overrides,
+            samples=samples,
+            seed=seed,
+            method=design,
+            out=out,
+            with_plots=not no_plots,
+            with_files=not no_files,
+            progress=progress,
+        )
     if as_json:
         click.echo(json.dumps(done.summary, indent=2, allow_nan=False))
     elif not quiet:
@@ -151,6 +178,7 @@ class ProgressBar:
         return self
 
     def __call__(self, share: float) -> None:
+        """Draw the bar at a share between 0 and 1."""
         if self.shown:
             filled = round(30 * share)
             click.echo(f"\r  sampling {'█' * filled}{'·' * (30 - filled)} {share:4.0%}", nl=False, err=True)

@@ -271,7 +271,8 @@ def serving_usd_per_million_tokens(rental_price, serving_throughput):
 def serving_kwh_per_million_tokens(tdp, gpu_power_fraction, host_power, pue, serving_throughput):
     r"""Facility energy per million output tokens served.
 
-    .. math:: q_\mathrm{srv} = \frac{10^6\, (W_\mathrm{tdp} \phi + W_\mathrm{host})\, \mathrm{PUE}}{3.6\times10^6\, \theta}
+    .. math::
+        q_\mathrm{srv} = \frac{10^6\, (W_\mathrm{tdp} \phi + W_\mathrm{host})\, \mathrm{PUE}}{3.6\times10^6\, \theta}
 
     Assumes that an accelerator draws the same power serving as training.
     """

@@ -37,20 +37,34 @@ def _cell(value: Any) -> str:
 def quantities() -> Table:
     """Return the table of quantities."""
     return [
-        {"name": q.name, "unit": q.unit, "role": q.role, "scope": q.scope, "low": q.low, "high": q.high,
-         "description": q.description}
+        {
+            "name": q.name,
+            "unit": q.unit,
+            "role": q.role,
+            "scope": q.scope,
+            "low": q.low,
+            "high": q.high,
+            "description": q.description,
+        }
         for q in QUANTITIES
-    ]  # fmt: skip
+    ]
 
 
 def accelerators() -> Table:
     """Return the known accelerators; unknown figures are None."""
     return [
-        {"name": a.name, "vendor": a.vendor, "bf16_tflops": a.peak_flop_per_s["bf16"] / 1e12,
-         "fp8_tflops": a.peak_flop_per_s["fp8"] / 1e12 if a.peak_flop_per_s["fp8"] else None, "tdp_w": a.tdp,
-         "memory_gb": a.memory_gb, "year": a.release_year, "also": "; ".join(a.aliases)}
+        {
+            "name": a.name,
+            "vendor": a.vendor,
+            "bf16_tflops": a.peak_flop_per_s["bf16"] / 1e12,
+            "fp8_tflops": a.peak_flop_per_s["fp8"] / 1e12 if a.peak_flop_per_s["fp8"] else None,
+            "tdp_w": a.tdp,
+            "memory_gb": a.memory_gb,
+            "year": a.release_year,
+            "also": "; ".join(a.aliases),
+        }
         for a in catalog.accelerators().values()
-    ]  # fmt: skip
+    ]
 
 
 def regions(word: str = "") -> Table:
@@ -79,8 +93,17 @@ def priors() -> Table:
     for name in INPUTS:
         fit = catalog.fit_record(name)
         rows = {row for population in fit["populations"] for row in population["rows"]}
-        table.append({"prior": name, "unit": fit["unit"], "populations": len(fit["populations"]), "rows": len(rows),
-                      "sources": len(fit["sources"]), "date": fit["date"], "title": fit["title"]})  # fmt: skip
+        table.append(
+            {
+                "prior": name,
+                "unit": fit["unit"],
+                "populations": len(fit["populations"]),
+                "rows": len(rows),
+                "sources": len(fit["sources"]),
+                "date": fit["date"],
+                "title": fit["title"],
+            }
+        )
     return table
 
 

@@ -1,8 +1,8 @@
 """A simulation as an `xarray.DataTree`, and back from its netCDF file.
 
-Groups follow ArviZ: ``prior`` holds the draws of the inputs, ``prior_predictive`` those of the outputs, ``constant_data``
-the inputs that are fixed; ``sensitivity`` and ``statistics`` are our own. Draws have dimensions (chain, draw) with one
-chain, so that ArviZ reads them without being told anything.
+Groups follow ArviZ: ``prior`` holds the draws of the inputs, ``prior_predictive`` those of the outputs and
+``constant_data`` the inputs that are fixed; ``sensitivity`` and ``statistics`` are our own. Draws have dimensions
+(chain, draw) with one chain, so that ArviZ reads them without being told anything.
 """
 
 import json

@@ -35,9 +35,18 @@ class Done(NamedTuple):
     ownership: str
 
 
-def run_scenario(source: str | Path, overrides: Iterable[str] = (), *, samples: int = 65_536, seed: int = 0,
-                 method: str = "sobol", out: Path | None = None, with_plots: bool = True, with_files: bool = True,
-                 progress: Callable[[float], None] = lambda share: None) -> Done:  # fmt: skip
+def run_scenario(
+    source: str | Path,
+    overrides: Iterable[str] = (),
+    *,
+    samples: int = 65_536,
+    seed: int = 0,
+    method: str = "sobol",
+    out: Path | None = None,
+    with_plots: bool = True,
+    with_files: bool = True,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Done:
     """Run a scenario and write ``result.nc``, ``summary.json`` and the pictures, each whole or not at all.
 
     Parameters
@@ -61,8 +70,9 @@ def run_scenario(source: str | Path, overrides: Iterable[str] = (), *, samples: 
         Bad input, or results that cannot be written.
     """
     if not 1 <= samples <= MOST_SAMPLES:
-        raise InputError("bad-samples", f"--samples {samples:,} is not between 1 and {MOST_SAMPLES:,}.",
-                         "65536 gives three digits.")  # fmt: skip
+        raise InputError(
+            "bad-samples", f"--samples {samples:,} is not between 1 and {MOST_SAMPLES:,}.", "65536 gives three digits."
+        )
     problem = load_scenario(source, overrides)
     folder = out if out is not None else Path("reports") / storage.slug(_stem(source, problem.name))
     if with_files:
@@ -91,7 +101,10 @@ def _write(tree: xr.DataTree, summary: dict[str, Any], folder: Path, with_plots:
     if with_plots:
         from gpustack_mc import figures
 
-        for name, draw in (("intervals.png", figures.interval_plot), ("inputs.png", figures.input_plot),
-                           ("sensitivity.png", figures.sensitivity_plot)):  # fmt: skip
+        for name, draw in (
+            ("intervals.png", figures.interval_plot),
+            ("inputs.png", figures.input_plot),
+            ("sensitivity.png", figures.sensitivity_plot),
+        ):
             with storage.replacing(folder / name) as path:
                 figures.save(draw(tree), path)

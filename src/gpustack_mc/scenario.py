@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from gpustack_mc import catalog, priors, schema, units, yamlfile
 from gpustack_mc.errors import InputError, Place, did_you_mean
+from gpustack_mc.facts import facts_of
 from gpustack_mc.priors import Facts, Marginal, StatementError
 from gpustack_mc.problem import PHASE_KEYS, QUESTIONS, Input, Phase, Problem, Published, Source
 from gpustack_mc.quantities import BY_NAME, INPUTS, Quantity
@@ -47,8 +48,12 @@ class _Reader(Statements):
         self.document = document
         self.overridden: dict[yamlfile.Path_, str] = {}
         if not isinstance(document.data, dict):
-            raise InputError("not-a-scenario", "this is not a mapping of keys to values.",
-                             "`gpustack-mc schema` shows what a scenario holds.", Place(document.name, 1, 1))  # fmt: skip
+            raise InputError(
+                "not-a-scenario",
+                "this is not a mapping of keys to values.",
+                "`gpustack-mc schema` shows what a scenario holds.",
+                Place(document.name, 1, 1),
+            )
         for override in overrides:
             self._override(override)
 
@@ -165,7 +170,7 @@ class _Reader(Statements):
         inputs = self._scenario_inputs(file, accelerator, entered)
         phases, phase_inputs = self._phases(file, accelerator, inputs)
         self.stop_if_wrong()
-        facts = self._facts(file, accelerator, region, inputs)
+        facts = facts_of(file, accelerator, region, inputs, self._year(file))
         inputs |= self._prior_inputs(file, facts, entered)
         inputs |= phase_inputs
         correlated, correlation = self._correlation(file, inputs)
@@ -214,8 +219,9 @@ class _Reader(Statements):
     def _entered(self, file: schema.ScenarioFile) -> dict[str, Any]:
         return {name: getattr(file.inputs, name) for name in sorted(file.inputs.model_fields_set)}
 
-    def _scenario_inputs(self, file: schema.ScenarioFile, accelerator: catalog.Accelerator | None,
-                         entered: dict[str, Any]) -> dict[str, Input]:  # fmt: skip
+    def _scenario_inputs(
+        self, file: schema.ScenarioFile, accelerator: catalog.Accelerator | None, entered: dict[str, Any]
+    ) -> dict[str, Input]:
         workload = file.workload
         inputs = {"params": self._input("params", workload.params, ("workload", "params"))}
         if workload.active_params is None:
@@ -229,8 +235,9 @@ class _Reader(Statements):
         if workload.tokens is not None:
             inputs["tokens"] = self._input("tokens", workload.tokens, ("workload", "tokens"))
         count = self._count(file.cluster.count, ("cluster", "count"))
-        inputs["accelerator_count"] = Input("accelerator_count", BY_NAME["accelerator_count"],
-                                            Marginal("fixed", {"value": count}), "entered", "")  # fmt: skip
+        inputs["accelerator_count"] = Input(
+            "accelerator_count", BY_NAME["accelerator_count"], Marginal("fixed", {"value": count}), "entered", ""
+        )
         inputs["peak_flop_per_s"] = self._peak(file.cluster.precision, accelerator, entered, ("cluster", "precision"))
         inputs["tdp"] = self._tdp(accelerator, entered)
         return inputs
@@ -252,39 +259,73 @@ class _Reader(Statements):
             self.fail(path, f"{number:g} is not a whole number of accelerators.")
         return number
 
-    def _peak(self, precision: str, accelerator: catalog.Accelerator | None, entered: dict[str, Any],
-              path: yamlfile.Path_, key: str = "peak_flop_per_s") -> Input:  # fmt: skip
+    def _peak(
+        self,
+        precision: str,
+        accelerator: catalog.Accelerator | None,
+        entered: dict[str, Any],
+        path: yamlfile.Path_,
+        key: str = "peak_flop_per_s",
+    ) -> Input:
         if "peak_flop_per_s" in entered:
             return self._input("peak_flop_per_s", entered["peak_flop_per_s"], ("inputs", "peak_flop_per_s"), key)
         peak = accelerator.peak_flop_per_s[precision] if accelerator else None
         if peak is None:
             name = accelerator.name if accelerator else "an accelerator of your own"
-            self.fail(path, f"no dense {precision} peak is known for {name}.",
-                      "State inputs.peak_flop_per_s, or another precision.", "unknown-peak")  # fmt: skip
+            self.fail(
+                path,
+                f"no dense {precision} peak is known for {name}.",
+                "State inputs.peak_flop_per_s, or another precision.",
+                "unknown-peak",
+            )
             return Input(key, BY_NAME["peak_flop_per_s"], UNKNOWN, "cited", "")
         source = Source(f"{accelerator.name} data sheet", accelerator.source_url)
-        return Input(key, BY_NAME["peak_flop_per_s"], Marginal("fixed", {"value": peak}), "cited",
-                     f"{accelerator.name}, dense {precision}", (source,))  # fmt: skip
+        return Input(
+            key,
+            BY_NAME["peak_flop_per_s"],
+            Marginal("fixed", {"value": peak}),
+            "cited",
+            f"{accelerator.name}, dense {precision}",
+            (source,),
+        )
 
     def _tdp(self, accelerator: catalog.Accelerator | None, entered: dict[str, Any]) -> Input:
         if "tdp" in entered:
             return self._input("tdp", entered["tdp"], ("inputs", "tdp"))
         if accelerator is None or accelerator.tdp is None:
             name = accelerator.name if accelerator else "an accelerator of your own"
-            self.fail(("cluster", "accelerator"), f"the maker states no TDP for {name}.",
-                      "State inputs.tdp, e.g. 250 W.", "unknown-tdp")  # fmt: skip
+            self.fail(
+                ("cluster", "accelerator"),
+                f"the maker states no TDP for {name}.",
+                "State inputs.tdp, e.g. 250 W.",
+                "unknown-tdp",
+            )
             return Input("tdp", BY_NAME["tdp"], UNKNOWN, "cited", "")
         source = Source(f"{accelerator.name} data sheet", accelerator.source_url)
-        return Input("tdp", BY_NAME["tdp"], Marginal("fixed", {"value": accelerator.tdp}), "cited",
-                     f"{accelerator.name}, rated", (source,))  # fmt: skip
+        return Input(
+            "tdp",
+            BY_NAME["tdp"],
+            Marginal("fixed", {"value": accelerator.tdp}),
+            "cited",
+            f"{accelerator.name}, rated",
+            (source,),
+        )
 
-    def _phases(self, file: schema.ScenarioFile, accelerator: catalog.Accelerator | None, inputs: dict[str, Input],
-                ) -> tuple[tuple[Phase, ...], dict[str, Input]]:  # fmt: skip
+    def _phases(
+        self,
+        file: schema.ScenarioFile,
+        accelerator: catalog.Accelerator | None,
+        inputs: dict[str, Input],
+    ) -> tuple[tuple[Phase, ...], dict[str, Input]]:
         workload = file.workload
         whole = {name: name for name in PHASE_KEYS}
         inputs["context_flop_factor"] = Input(
-            "context_flop_factor", BY_NAME["context_flop_factor"], Marginal("fixed", {"value": 1.0}), "derived",
-            "context no longer than in the runs the MFU prior was fitted on")  # fmt: skip
+            "context_flop_factor",
+            BY_NAME["context_flop_factor"],
+            Marginal("fixed", {"value": 1.0}),
+            "derived",
+            "context no longer than in the runs the MFU prior was fitted on",
+        )
         if (workload.tokens is None) == (workload.phases is None):
             problem = "is missing" if workload.tokens is None else "is stated beside phases"
             self.fail(("workload", "tokens"), f"{problem}.", "State tokens, or phases that have tokens.", "missing-key")
@@ -302,8 +343,14 @@ class _Reader(Statements):
             phases.append(Phase(phase.name, whole | {item.quantity.name: key for key, item in own.items()}))
         return tuple(phases), added
 
-    def _phase_inputs(self, file: schema.ScenarioFile, phase: schema.Phase, path: yamlfile.Path_,
-                      accelerator: catalog.Accelerator | None, inputs: dict[str, Input]) -> dict[str, Input]:  # fmt: skip
+    def _phase_inputs(
+        self,
+        file: schema.ScenarioFile,
+        phase: schema.Phase,
+        path: yamlfile.Path_,
+        accelerator: catalog.Accelerator | None,
+        inputs: dict[str, Input],
+    ) -> dict[str, Input]:
         def key(name: str) -> str:
             return f"{name}@{phase.name}"
 
@@ -313,14 +360,31 @@ class _Reader(Statements):
                 own.append(self._input(name, getattr(phase, name), (*path, name), key(name)))
         if phase.count is not None:
             count = self._count(phase.count, (*path, "count"))
-            own.append(Input(key("accelerator_count"), BY_NAME["accelerator_count"],
-                             Marginal("fixed", {"value": count}), "entered", ""))  # fmt: skip
+            own.append(
+                Input(
+                    key("accelerator_count"),
+                    BY_NAME["accelerator_count"],
+                    Marginal("fixed", {"value": count}),
+                    "entered",
+                    "",
+                )
+            )
         if phase.precision is not None:
-            own.append(self._peak(phase.precision, accelerator, self._entered(file), (*path, "precision"),
-                                  key("peak_flop_per_s")))  # fmt: skip
+            own.append(
+                self._peak(
+                    phase.precision, accelerator, self._entered(file), (*path, "precision"), key("peak_flop_per_s")
+                )
+            )
         if phase.sequence_length is not None:
-            own.append(self._context(file.workload, phase.sequence_length, (*path, "sequence_length"),
-                                     key("context_flop_factor"), inputs["active_params"]))  # fmt: skip
+            own.append(
+                self._context(
+                    file.workload,
+                    phase.sequence_length,
+                    (*path, "sequence_length"),
+                    key("context_flop_factor"),
+                    inputs["active_params"],
+                )
+            )
         return {item.key: item for item in own}
 
     def _context(self, workload: schema.Workload, length: int, path: yamlfile.Path_, key: str, active: Input) -> Input:
@@ -328,64 +392,18 @@ class _Reader(Statements):
         fit = catalog.fit_record("mfu")
         reference = fit["settings"]["reference_sequence_length"]
         if workload.n_layers is None or workload.d_model is None:
-            self.fail(path, "a context length needs the shape of the model.",
-                      "State workload.n_layers and workload.d_model.", "missing-key")  # fmt: skip
+            self.fail(
+                path,
+                "a context length needs the shape of the model.",
+                "State workload.n_layers and workload.d_model.",
+                "missing-key",
+            )
             return Input(key, quantity, UNKNOWN, "derived", "")
         params = float(priors.quantiles(active.marginal, [0.5])[0])
         attention = 6 * workload.n_layers * workload.d_model
         factor = (6 * params + attention * length) / (6 * params + attention * reference)
         words = f"causal attention over {length:,} tokens, against {reference:,} in the fitted runs"
         return Input(key, quantity, Marginal("fixed", {"value": factor}), "derived", words)
-
-    def _facts(self, file: schema.ScenarioFile, accelerator: catalog.Accelerator | None, region: catalog.Region,
-               inputs: dict[str, Input]) -> Facts:  # fmt: skip
-        moe = file.workload.architecture == "moe" or (
-            file.workload.architecture is None and file.workload.active_params is not None
-        )
-        ladders: dict[str, tuple[str, ...]] = {
-            "region": catalog.region_ladder(region),
-            "term": (file.market.term,),
-            "architecture": ("moe" if moe else "dense",),
-            "precision": (file.cluster.precision,),
-            "carbon_basis": self._carbon_basis(file, region),
-        }
-        if accelerator:
-            ladders["accelerator"] = accelerator.ladder
-        for name, value in (("operator", file.site.operator), ("provider_kind", file.market.provider_kind)):
-            if value:
-                ladders[name] = (value,)
-        return Facts(ladders, self._covariates(file, accelerator, inputs, moe), self._year(file))
-
-    def _covariates(self, file: schema.ScenarioFile, accelerator: catalog.Accelerator | None, inputs: dict[str, Input],
-                    moe: bool) -> dict[str, float]:  # fmt: skip
-        middle = {name: float(priors.quantiles(item.marginal, [0.5])[0]) for name, item in inputs.items()}
-        size = np.log10(middle["active_params"] / 1e9)
-        covariates = {
-            "log10_active_params_b": float(size),
-            "size_below_1b": float(min(size, 0.0)),
-            "log10_params_b": float(np.log10(middle["params"] / 1e9)),
-            "log10_peak_tflops": float(np.log10(middle["peak_flop_per_s"] / 1e12)),
-            "log10_count": float(np.log10(middle["accelerator_count"])),
-            "moe": float(moe),
-            "fp8": float(file.cluster.precision == "fp8"),
-            "fp16": float(file.cluster.precision == "fp16"),
-        }
-        if accelerator:
-            covariates["log10_bandwidth_tb_s"] = float(np.log10(accelerator.memory_bandwidth_tb_s))
-            covariates["release_year_minus_2022"] = float(accelerator.release_year - 2022)
-            covariates[f"generation={accelerator.generation}"] = 1.0
-        if (year := self._year(file)) is not None:
-            covariates["year_minus_2024"] = float(year - 2024)
-        return covariates
-
-    def _carbon_basis(self, file: schema.ScenarioFile, region: catalog.Region) -> tuple[str, ...]:
-        """Order the carbon bases: the stated one alone, else direct where the region has it."""
-        if file.site.carbon_basis:
-            return (file.site.carbon_basis,)
-        ladder = catalog.region_ladder(region)
-        wheres = [population["where"] for population in catalog.fit_record("grid_intensity")["populations"]]
-        direct = any(w["carbon_basis"] == "direct" and w.get("region") in ladder for w in wheres)
-        return ("direct", "lifecycle") if direct else ("lifecycle", "direct")
 
     def _year(self, file: schema.ScenarioFile) -> int | None:
         if file.date is None:
@@ -408,8 +426,12 @@ class _Reader(Statements):
             else:
                 inputs[name] = self._input(name, value, path)
         if file.site.carbon_accounting == "market" and "grid_intensity" not in entered:
-            self.fail(("site", "carbon_accounting"), "market-based emissions depend on your contracts.",
-                      "State inputs.grid_intensity.", "missing-key")  # fmt: skip
+            self.fail(
+                ("site", "carbon_accounting"),
+                "market-based emissions depend on your contracts.",
+                "State inputs.grid_intensity.",
+                "missing-key",
+            )
         return inputs
 
     def _fitted(self, name: str, prior: str, facts: Facts, path: yamlfile.Path_) -> Input:
@@ -421,11 +443,21 @@ class _Reader(Statements):
             self.fail(path, str(problem), code="no-prior")
             return Input(name, quantity, UNKNOWN, "fitted", "")
         population = selection.population
-        sources = tuple(Source(fit["sources"][key]["title"], fit["sources"][key]["url"], fit["sources"][key]["licence"])
-                        for key in population["sources"])  # fmt: skip
+        sources = tuple(
+            Source(fit["sources"][key]["title"], fit["sources"][key]["url"], fit["sources"][key]["licence"])
+            for key in population["sources"]
+        )
         origin = "assumed" if population["method"].startswith("judged") else "fitted"
-        return Input(name, quantity, selection.marginal, origin, f"{population['label']} (n={population['n']})", sources,
-                     population["where"], selection.missed)  # fmt: skip
+        return Input(
+            name,
+            quantity,
+            selection.marginal,
+            origin,
+            f"{population['label']} (n={population['n']})",
+            sources,
+            population["where"],
+            selection.missed,
+        )
 
     def _other_population(self, name: str, value: schema.FittedPrior, facts: Facts, path: yamlfile.Path_) -> Input:
         if value.prior not in INPUTS:
@@ -504,8 +536,12 @@ class _Reader(Statements):
             amount = getattr(file.questions, name)
             limit = Quantity(name, "", unit, "", "output", "")
             if amount is None or (not isinstance(amount, str)) or re.fullmatch(r"[\d._eE+-]+", amount.strip()):
-                self.fail(("questions", name), f"{amount} has no unit.", f"Write it with one, such as {amount} {unit}.",
-                          "bad-unit")  # fmt: skip
+                self.fail(
+                    ("questions", name),
+                    f"{amount} has no unit.",
+                    f"Write it with one, such as {amount} {unit}.",
+                    "bad-unit",
+                )
                 continue
             limits[name] = self.number(amount, limit, ("questions", name))
             if limits[name] == 0:

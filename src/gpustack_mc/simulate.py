@@ -223,8 +223,13 @@ def _stream(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any, grid: "
 # ---- running it --------------------------------------------------------------------------------------------------
 
 
-def simulate(problem: Problem, design: Design, *, with_sensitivity: bool = True,
-             progress: Callable[[float], None] = lambda share: None) -> Simulation:  # fmt: skip
+def simulate(
+    problem: Problem,
+    design: Design,
+    *,
+    with_sensitivity: bool = True,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Simulation:
     """Propagate a problem.
 
     Parameters
@@ -350,8 +355,12 @@ class _Run:
             return
         worst = int(bad.sum(axis=1).argmax())
         place = self.problem.place(("inputs",))
-        raise InputError("non-finite", f"{OUTPUTS[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
-                         "Some input reaches 0 or is far too large; narrow it.", place)  # fmt: skip
+        raise InputError(
+            "non-finite",
+            f"{OUTPUTS[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
+            "Some input reaches 0 or is far too large; narrow it.",
+            place,
+        )
 
     def streamed(self, draws: np.ndarray) -> Statistics:
         """Summaries over all points of a design too long to keep."""
@@ -386,11 +395,17 @@ def _chunks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
 # ---- summaries ---------------------------------------------------------------------------------------------------
 
 
-def _statistics(mean: np.ndarray, variance: np.ndarray, quantiles: np.ndarray, by_mean: np.ndarray,
-                by_quantile: np.ndarray) -> Statistics:  # fmt: skip
+def _statistics(
+    mean: np.ndarray, variance: np.ndarray, quantiles: np.ndarray, by_mean: np.ndarray, by_quantile: np.ndarray
+) -> Statistics:
     """Join pooled estimates with the spread of those of the replicates (leading axis)."""
-    return Statistics(mean, sensitivity.replicate_error(by_mean), np.sqrt(np.maximum(variance, 0)), quantiles,
-                      sensitivity.replicate_error(by_quantile))  # fmt: skip
+    return Statistics(
+        mean,
+        sensitivity.replicate_error(by_mean),
+        np.sqrt(np.maximum(variance, 0)),
+        quantiles,
+        sensitivity.replicate_error(by_quantile),
+    )
 
 
 def _exact(rows: Sequence[np.ndarray]) -> Statistics:

@@ -34,12 +34,14 @@ class Statements:
         self.rates: dict[str, float] = {}
 
     def fail(self, path: Path_, message: str, fix: str = "", code: str = "bad-value", key: bool = False) -> None:
+        """Record what is wrong with the value at a path, and what to do."""
         dotted = ".".join(str(step) for step in path)
         self.errors.append(
             InputError(code, f"{dotted}: {message}" if path else message, fix, self.place(path, key=key))
         )
 
     def stop_if_wrong(self) -> None:
+        """Raise what was recorded, if anything was."""
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:

@@ -42,8 +42,12 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise GpustackError("cannot-write", f"cannot write: {reason}.",
-                            "Nothing was changed; choose another folder with --out.", Place(str(path))) from error  # fmt: skip
+        raise GpustackError(
+            "cannot-write",
+            f"cannot write: {reason}.",
+            "Nothing was changed; choose another folder with --out.",
+            Place(str(path)),
+        ) from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)

@@ -13,8 +13,17 @@ from gpustack_mc.problem import QUESTIONS
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 from gpustack_mc.sensitivity import replicate_error
 
-HEADLINE = ("training_days", "accelerator_hours", "energy_mwh", "facility_power_mw", "co2e_t", "water_offsite_m3",
-            "water_onsite_m3", "cost_owned_usd", "cost_rented_usd")  # fmt: skip
+HEADLINE = (
+    "training_days",
+    "accelerator_hours",
+    "energy_mwh",
+    "facility_power_mw",
+    "co2e_t",
+    "water_offsite_m3",
+    "water_onsite_m3",
+    "cost_owned_usd",
+    "cost_rented_usd",
+)
 _ORIGINS = ("entered", "fitted", "assumed", "cited", "derived")
 DRIVERS = 6
 
@@ -262,7 +271,7 @@ def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: 
     width = width or shutil.get_terminal_size((100, 24)).columns
     parts = [
         _wrapped(style(sentence(summary, ownership), bold=True), width, 0),
-        _drivers_sentence(summary, ownership),
+        *_drivers_sentence(summary, ownership, width),
         "",
         *_table(summary, ownership, style),
         *_question_lines(summary, style),
@@ -272,7 +281,7 @@ def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: 
         "",
         *_closing(summary, width),
     ]
-    return "\n".join(part for part in parts if part is not None)
+    return "\n".join(parts)
 
 
 def _wrapped(line: str, width: int, indent: int) -> str:
@@ -291,14 +300,21 @@ def _ranked(summary: dict[str, Any], output: str) -> list[tuple[str, dict[str, A
     return sorted(known, key=lambda pair: -pair[1]["ST"])
 
 
-def _drivers_sentence(summary: dict[str, Any], ownership: str) -> str | None:
+def _drivers_sentence(summary: dict[str, Any], ownership: str, width: int) -> list[str]:
     output = _main_cost(summary, ownership)
     ranked = _ranked(summary, output)
     if not ranked:
-        return None
+        return []
     name, index = ranked[0]
     described = BY_NAME[name.partition("@")[0]].description if name.partition("@")[0] in BY_NAME else name
-    return f"What moves the {BY_NAME[output].short} most is {name} ({described}): {index['ST']:.0%} of its variance."
+    what = BY_NAME[output].short.replace(",", "")
+    line = f"What moves the {what} most is {name} ({_lower_first(described)}): {index['ST']:.0%} of its variance."
+    return [_wrapped(line, width, 0)]
+
+
+def _lower_first(text: str) -> str:
+    """Lower the first letter unless an abbreviation begins there."""
+    return text if text[:2].isupper() else text[0].lower() + text[1:]
 
 
 def _rows(summary: dict[str, Any], ownership: str) -> list[str]:
@@ -348,7 +364,8 @@ def _question_lines(summary: dict[str, Any], style: Style) -> list[str]:
         if "limits" in answer:
             asked = " and ".join(answer["limits"])
         else:
-            asked = f"{BY_NAME[answer['output']].short} at most {formatting.with_unit(answer['limit'], answer['unit'], 4, exact=True)}"
+            limit = formatting.with_unit(answer["limit"], answer["unit"], 4, exact=True)
+            asked = f"{BY_NAME[answer['output']].short.replace(',', '')} at most {limit}"
         lines.append(f"  P({asked}) = {answer['probability']:.1%}{within}")
     return lines
 
@@ -415,16 +432,22 @@ def _assumed_value(entry: dict[str, Any]) -> str:
 
 def _closing(summary: dict[str, Any], width: int) -> list[str]:
     tally = {origin: sum(entry["origin"] == origin for entry in summary["inputs"].values()) for origin in _ORIGINS}
-    words = {"entered": "from your file", "fitted": "from fitted priors", "assumed": "judged from few data",
-             "cited": "from data sheets"}  # fmt: skip
+    words = {
+        "entered": "from your file",
+        "fitted": "from fitted priors",
+        "assumed": "judged from few data",
+        "cited": "from data sheets",
+    }
     said = ", ".join(f"{number} {words[origin]}" for origin, number in tally.items() if number and origin in words)
     lines = [
         _wrapped(f"  {len(summary['inputs'])} inputs: {said}. Full sources: summary.json.", width, 2),
         _wrapped(
             f"  Final run only; experiments and failed runs are in the programme_* outputs of summary.json. "
             f"Seed {summary['seed']}, {summary['samples']:,} samples, Monte Carlo error below the last digit shown.",
-            width, 2),
-    ]  # fmt: skip
+            width,
+            2,
+        ),
+    ]
     if summary["files"]:
         lines.append(_wrapped("  " + "  ".join(summary["files"]), width, 2))
     return lines

@@ -86,8 +86,12 @@ def read_text(source: str | Path) -> tuple[str, str]:
             reason = getattr(error, "strerror", None) or str(error)
             raise InputError("unreadable", f"cannot read it: {reason}.", "", Place(name)) from None
     if len(raw) > MAX_BYTES:
-        raise InputError("too-large", f"larger than {MAX_BYTES / 1e6:.0f} MB, which no scenario is.",
-                         "A scenario describes one run.", Place(name))  # fmt: skip
+        raise InputError(
+            "too-large",
+            f"larger than {MAX_BYTES / 1e6:.0f} MB, which no scenario is.",
+            "A scenario describes one run.",
+            Place(name),
+        )
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -155,8 +159,12 @@ def _refuse_deep(loader, text: str, name: str) -> None:
         depth -= kind in ("MappingEndEvent", "SequenceEndEvent")
         if depth > MAX_DEPTH:
             mark = event.start_mark
-            raise InputError("too-deep", f"nested more than {MAX_DEPTH} levels deep.", "A scenario needs four.",
-                             Place(name, mark.line + 1, mark.column + 1))  # fmt: skip
+            raise InputError(
+                "too-deep",
+                f"nested more than {MAX_DEPTH} levels deep.",
+                "A scenario needs four.",
+                Place(name, mark.line + 1, mark.column + 1),
+            )
 
 
 def _yaml_problem(error) -> str:

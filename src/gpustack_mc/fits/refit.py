@@ -125,7 +125,6 @@ def compute(quantity: str, root: Path | str | None = None) -> dict[str, Any]:
         "versions": {name: version(name) for name in ("numpy", "scipy")},
         "data_sha256": hashlib.sha256((priors_root(root) / quantity / "data.csv").read_bytes()).hexdigest(),
         "settings": settings,
-        "settings_sha256": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
         "sources": {
             key: {field: source[field] for field in ("title", "url", "licence")}
             for key, source in prior["sources"].items()

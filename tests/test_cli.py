@@ -1,0 +1,189 @@
+"""The command line as a user meets it: outputs, files, exit codes, one-line errors."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gpustack_mc.cli import main
+from gpustack_mc.quantities import BY_NAME, INPUTS, OUTPUTS
+
+GOOD = """\
+schema_version: 1
+name: Test
+workload: {params: 7e9, tokens: 2e12}
+cluster: {accelerator: H100-SXM-80GB, count: 1024}
+site: {region: US}
+"""
+QUICK = ["--samples", "1024"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("GPUSTACK_MC_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture
+def invoke(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return stop.value.code, out, err
+
+    return call
+
+
+def test_run_writes_the_named_files(invoke, scenario_file, tmp_path):
+    code, out, err = invoke("run", scenario_file(GOOD, "my plan.yaml"), *QUICK, "--no-plots")
+    assert code == 0 and err == ""
+    folder = tmp_path / "reports" / "my-plan"
+    assert sorted(os.listdir(folder)) == ["result.nc", "summary.json"]
+    assert "reports/my-plan/result.nc" in out
+    assert json.loads((folder / "summary.json").read_text())["outputs"]["training_days"]["median"] > 0
+
+
+def test_run_draws_the_pictures(invoke, scenario_file, tmp_path):
+    code, _, _ = invoke("run", scenario_file(GOOD), *QUICK, "--out", tmp_path / "here", "-q")
+    assert code == 0
+    pictures = [name for name in sorted(os.listdir(tmp_path / "here")) if name.endswith(".png")]
+    assert pictures == ["inputs.png", "intervals.png", "sensitivity.png"]
+    assert all((tmp_path / "here" / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
+
+
+def test_json_is_one_object_and_quiet_is_silent(invoke, scenario_file):
+    path = scenario_file(GOOD)
+    code, out, err = invoke("run", path, *QUICK, "--json", "--no-files")
+    assert code == 0 and err == ""
+    found = json.loads(out)
+    assert set(found["outputs"]) == set(OUTPUTS) and found["files"] == []
+    assert invoke("run", path, *QUICK, "--quiet", "--no-files") == (0, "", "")
+
+
+def test_seed_zero_is_a_seed(invoke, scenario_file):
+    path = scenario_file(GOOD)
+    found = {}
+    for seed in ("0", "1"):
+        _, out, _ = invoke("run", path, *QUICK, "--json", "--no-files", "--seed", seed)
+        found[seed] = json.loads(out)["outputs"]["training_days"]["mean"]
+    _, again, _ = invoke("run", path, *QUICK, "--json", "--no-files", "--seed", "0")
+    assert json.loads(again)["outputs"]["training_days"]["mean"] == found["0"] != found["1"]
+
+
+def test_shipped_scenarios_by_name(invoke):
+    code, out, _ = invoke("check", "worked-70b")
+    assert code == 0 and "the scenario is sound" in out
+    assert invoke("check", "scenarios/worked-70b.yaml")[0] == 0
+
+
+def test_standard_input(scenario_file):
+    done = subprocess.run(
+        [sys.executable, "-m", "gpustack_mc.cli", "check", "-"], input=GOOD, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "Test: the scenario is sound" in done.stdout
+    wrong = GOOD.replace("7e9", "-1")
+    done = subprocess.run(
+        [sys.executable, "-m", "gpustack_mc.cli", "check", "-"],
+        input=wrong,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "<stdin>:3:20: workload.params: -1 is below 1. No model has fewer than 1 or more than 1e16 parameters.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "none.yaml"], "none.yaml: there is no such file."),
+        (["run", "."], ".: this is a folder, not a scenario."),
+        (["run"], "Missing argument 'SCENARIO'"),
+        (["run", "worked-70b", "--samples", "0"], "--samples 0 is not between 1 and"),
+        (["run", "worked-70b", "--samples", "1000000000000"], "is not between 1 and"),
+        (["run", "worked-70b", "--samples", "many"], "'many' is not a valid integer"),
+        (["run", "worked-70b", "--seed", "-1"], "-1 is not in the range"),
+        (["run", "worked-70b", "--design", "magic"], "'magic' is not one of"),
+        (["run", "worked-70b", "--nonsense"], "No such option"),
+        (["runn"], "No such command 'runn'"),
+        (["priors", "show", "mffu"], "there is no prior 'mffu'. Did you mean mfu"),
+        (["check", "worked-70b", "--set", "mfu=38"], "--set mfu=38: inputs.mfu: 38 is above 1"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(invoke, arguments, message):
+    code, out, err = invoke(*arguments)
+    assert code == 2 and out == ""
+    assert message in err
+    assert len(err.splitlines()) == 1 and "Traceback" not in err
+
+
+def test_errors_as_json(invoke, scenario_file, tmp_path):
+    path = scenario_file(GOOD + "inputs: {mfu: 38}\n")
+    code, out, err = invoke("run", path, "--json")
+    assert code == 2 and out == ""
+    error = json.loads(err)["error"]
+    assert error["code"] == "out-of-bounds"
+    assert error["where"] == {"file": str(path), "line": 6, "column": 15}
+    assert "38 is above 1" in error["message"] and "0.38" in error["fix"]
+    assert not (tmp_path / "reports").exists()
+    assert json.loads(invoke("run", "--json")[2])["error"]["code"] == "usage"
+
+
+def test_check_lists_every_error(invoke, scenario_file):
+    code, _, err = invoke("check", scenario_file(GOOD + "inputs: {mfu: 38, pue: 0.9}\n"))
+    assert code == 2
+    assert len(err.splitlines()) == 2
+
+
+def test_results_that_cannot_be_written(invoke, scenario_file, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    code, out, err = invoke("run", scenario_file(GOOD), *QUICK, "--out", tmp_path / "out")
+    assert code == 1 and out == ""
+    assert "cannot write" in err and len(err.splitlines()) == 1
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_lists(invoke):
+    _, out, _ = invoke("quantities", "--json")
+    assert {row["name"] for row in json.loads(out)} == set(BY_NAME)
+    _, out, _ = invoke("priors", "list", "--json")
+    assert [row["prior"] for row in json.loads(out)] == list(INPUTS)
+    _, out, _ = invoke("accelerators", "--json")
+    assert len(json.loads(out)) == 33
+    _, out, _ = invoke("regions", "quebec")
+    assert "CA-QC" in out
+    _, out, _ = invoke("scenarios")
+    assert "llama-3-70b" in out
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_every_prior_can_be_shown(invoke, name):
+    code, out, _ = invoke("priors", "show", name)
+    assert code == 0
+    assert "sources" in out and "http" in out
+
+
+def test_completion_as_click_gives_it():
+    environment = os.environ | {"_GPUSTACK_MC_COMPLETE": "bash_source"}
+    done = subprocess.run(
+        ["gpustack-mc"], env=environment, capture_output=True, text=True, check=False, shell=False,
+        executable=os.path.join(os.path.dirname(sys.executable), "gpustack-mc"),
+    )  # fmt: skip
+    assert "_gpustack_mc_completion" in done.stdout
+
+
+def test_interrupt_exits_130(invoke, scenario_file, monkeypatch, tmp_path):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpustack_mc.run.simulate", interrupted)
+    code, out, err = invoke("run", scenario_file(GOOD), *QUICK, "--out", tmp_path / "out")
+    assert code == 130 and out == ""
+    assert err.strip() == "interrupted; nothing was written"
+    assert os.listdir(tmp_path / "out") == []
