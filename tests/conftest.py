@@ -1,8 +1,13 @@
-"""Shared fixtures. Strict promotion and rank rules of JAX hold for the whole suite."""
+"""Shared fixtures and settings."""
 
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Timings are never a test gate, and a failure must come back when the suite is run again.
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.load_profile("suite")
 
 ROOT = Path(__file__).parents[1]
 

@@ -21,7 +21,9 @@ ROOMS = {
     "facts": {"catalog", "priors", "problem", "schema"},
     "problem": {"errors", "priors", "quantities", "schema"},
     "statements": {"priors", "schema", "units", "errors", "quantities", "yamlfile"},
+    "reading": {"schema", "units", "yamlfile", "errors", "statements"},
     "scenario": {
+        "reading",
         "catalog",
         "priors",
         "schema",
@@ -41,6 +43,7 @@ ROOMS = {
     "summary": {"formatting", "problem", "quantities", "sensitivity"},
     "figures": {"formatting", "quantities"},
     "storage": {"errors"},
+    "scoring": set(),
     "compilation": set(),
     "run": {"storage", "design", "errors", "result", "scenario", "simulate", "summary", "figures"},
     "checking": {"formatting", "priors", "scenario"},

@@ -55,3 +55,17 @@ def test_the_last_digit_is_above_the_error():
 )
 def test_count(value, text):
     assert formatting.count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (16384.0, "1", "16,384"),
+        (58958.4, "h", "58,958 h"),
+        (77674.9, "USD", "$77,675"),
+        (7e9, "1", "7e9"),
+        (1e-7, "1", "1e-7"),
+    ],
+)
+def test_exact_values_keep_the_digits_before_the_point(value, unit, text):
+    assert formatting.with_unit(value, unit, 4, exact=True) == text

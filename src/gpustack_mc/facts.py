@@ -52,7 +52,7 @@ def _covariates(
 ) -> dict[str, float]:
     """Numbers for regressions, at the median of what is uncertain; what is unknown is absent."""
     middle = {name: float(priors.quantiles(item.marginal, [0.5])[0]) for name, item in inputs.items()}
-    size = float(np.log10(middle["active_params"] / 1e9))
+    size = float(np.log10(middle.get("active_params", middle["params"]) / 1e9))
     covariates = {
         "log10_active_params_b": size,
         "size_below_1b": min(size, 0.0),

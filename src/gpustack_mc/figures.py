@@ -212,7 +212,7 @@ def _input_rows(tree: xr.DataTree) -> list[_Row]:
 
 
 def _row(tree: xr.DataTree, group: str, key: str, published: dict[str, Any]) -> _Row:
-    statistics, attrs = tree["statistics"][key], tree[group][key].attrs
+    statistics, attrs = tree["statistics"]["value"].sel(variable=key), tree[group][key].attrs
     values = statistics.sel(statistic=list(_QUANTILES)).values
     errors = statistics.sel(statistic=[f"{name}_error" for name in _QUANTILES]).values
     spread, middle = float(statistics.sel(statistic="sd")), float(statistics.sel(statistic="mean"))

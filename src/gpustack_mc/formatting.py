@@ -59,13 +59,20 @@ def number(value: float, digits: int) -> str:
     # Rounding 9.96 to two digits gives 10, which has one digit before the point more.
     magnitude = math.floor(math.log10(abs(rounded))) if rounded else magnitude
     if magnitude >= 7 or magnitude < -4:
-        return f"{rounded:.{digits - 1}e}".replace("e+", "e")
+        mantissa, _, exponent = f"{rounded:.{digits - 1}e}".partition("e")
+        return f"{mantissa}e{int(exponent)}"
     return f"{rounded:,.{max(digits - 1 - magnitude, 0)}f}"
 
 
 def with_unit(value: float, unit: str, digits: int, step: Step | None = None, *, exact: bool = False) -> str:
     """Write a value with its scaled unit, e.g. ``$14M`` or ``9.8 GWh``; an exact one without trailing zeros."""
     step = step or step_for(value, unit)
+    if exact:
+        # People check exact dollars against a bill, to the dollar.
+        step = _STEPS["USD"][-1] if unit == "USD" and abs(value) < 1e6 else step
+        # Rounding the digits before the point would turn 16,384 accelerators into 16,380.
+        whole = math.floor(math.log10(abs(value * step.factor))) + 1 if value else 0
+        digits = max(digits, whole if whole <= 7 else 0)
     text = number(value * step.factor, digits)
     if exact and "." in text:
         mantissa, e, exponent = text.partition("e")

@@ -2,20 +2,20 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from gpustack_mc import catalog, priors, schema, units, yamlfile
-from gpustack_mc.errors import InputError, Place, did_you_mean
+from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.facts import facts_of
 from gpustack_mc.priors import Facts, Marginal, StatementError
 from gpustack_mc.problem import PHASE_KEYS, QUESTIONS, Input, Phase, Problem, Published, Source
 from gpustack_mc.quantities import BY_NAME, INPUTS, Quantity
-from gpustack_mc.statements import UNKNOWN, Statements
+from gpustack_mc.reading import Reader
+from gpustack_mc.statements import UNKNOWN
 
 
 def load_scenario(source: str | Path, overrides: Iterable[str] = ()) -> Problem:
@@ -33,132 +33,12 @@ def load_scenario(source: str | Path, overrides: Iterable[str] = ()) -> Problem:
     InputError
         Anything wrong with the file, with its place and the remedy.
     """
-    overrides = tuple(overrides)
-    text, name = yamlfile.read_text(source)
-    document = yamlfile.parse(text, name)
-    reader = _Reader(document, overrides)
-    return reader.problem()
+    document = yamlfile.parse(*yamlfile.read_text(source))
+    return _Resolver(document, tuple(overrides)).problem()
 
 
-class _Reader(Statements):
-    """Resolves one document; collects what is wrong so that all of it can be told at once."""
-
-    def __init__(self, document: yamlfile.Document, overrides: tuple[str, ...]):
-        super().__init__(self.located)
-        self.document = document
-        self.overridden: dict[yamlfile.Path_, str] = {}
-        if not isinstance(document.data, dict):
-            raise InputError(
-                "not-a-scenario",
-                "this is not a mapping of keys to values.",
-                "`gpustack-mc schema` shows what a scenario holds.",
-                Place(document.name, 1, 1),
-            )
-        for override in overrides:
-            self._override(override)
-
-    # ---- overrides and places ----
-
-    def _override(self, override: str) -> None:
-        key, equals, text = override.partition("=")
-        place = Place(f"--set {override}")
-        if not equals or not key.strip():
-            raise InputError("bad-override", "not of the form key=value.", "Write --set mfu=0.4.", place)
-        path: list[str | int] = [int(part) if part.isdigit() else part for part in key.strip().split(".")]
-        if path[0] not in schema.ScenarioFile.model_fields and path[0] in schema.Inputs.model_fields:
-            path.insert(0, "inputs")
-        value = yamlfile.parse_value(text, str(place)) if text.strip() else None
-        node: Any = self.document.data
-        for step in path[:-1]:
-            if isinstance(node, dict) and isinstance(step, str):
-                node = node.setdefault(step, {})
-            elif isinstance(node, list) and isinstance(step, int) and step < len(node):
-                node = node[step]
-            else:
-                raise InputError("bad-override", f"there is no {key.strip()} to set.", "", place)
-        try:
-            node[path[-1]] = value
-        except (TypeError, IndexError):
-            raise InputError("bad-override", f"there is no {key.strip()} to set.", "", place) from None
-        self.overridden[tuple(path)] = override
-
-    def located(self, path: yamlfile.Path_, *, key: bool = False) -> Place:
-        for depth in range(len(path), 0, -1):
-            if path[:depth] in self.overridden:
-                return Place(f"--set {self.overridden[path[:depth]]}")
-        return self.document.place(path, key=key)
-
-    # ---- structure ----
-
-    def structure(self) -> schema.ScenarioFile:
-        for path in _empty_values(self.document.data):
-            self.fail(path, "has no value.", "Give one, or remove the key.", "no-value", key=True)
-        self.stop_if_wrong()
-        try:
-            return schema.ScenarioFile.model_validate(self.document.data)
-        except ValidationError as error:
-            seen: set[yamlfile.Path_] = set()
-            for detail in error.errors(include_url=False):
-                path = self._path_of(detail["loc"])
-                if path not in seen:
-                    seen.add(path)
-                    self._explain(path, detail)
-            self.stop_if_wrong()
-            raise
-
-    def _path_of(self, loc: tuple) -> yamlfile.Path_:
-        """Drop from pydantic's location what is not in the file: tags of unions, and ``[key]``."""
-        node, path = self.document.data, []
-        for step in loc:
-            if isinstance(node, dict) and step in node:
-                node = node[step]
-            elif isinstance(node, list) and isinstance(step, int) and step < len(node):
-                node = node[step]
-            elif step in schema.FORMS or step in ("amount", "int", "float", "str", "[key]") or isinstance(step, int):
-                continue
-            else:
-                node = None
-            path.append(step)
-        return tuple(path)
-
-    def _explain(self, path: yamlfile.Path_, detail: Any) -> None:
-        kind, found = detail["type"], units.shown(detail.get("input"))
-        if kind == "extra_forbidden":
-            known = self._known_keys(path, detail["loc"])
-            parent = ".".join(str(step) for step in path[:-1])
-            inside = f" in {parent}" if parent else ""
-            message = f"unknown key {str(path[-1])[:60]!r}{inside}."
-            self.errors.append(
-                InputError("unknown-key", message, did_you_mean(path[-1], known), self.place(path, key=True))
-            )
-        elif kind == "missing":
-            self.fail(path, "is missing.", _MISSING.get(path[-1], ""), "missing-key")
-        elif kind == "literal_error":
-            self.fail(path, f"{found} is not one of {detail['ctx']['expected']}.")
-        elif path[-1:] == ("count",):
-            self.fail(path, f"{found} is not a count.", "Write a whole number, such as 1024.")
-        elif kind in ("int_type", "float_type", "string_type"):
-            wanted = (
-                "a number, a number with a unit, or a distribution"
-                if "amount" in detail["loc"]
-                else _WANTED.get(kind, "a value")
-            )
-            self.fail(path, f"{found} is not {wanted}.")
-        elif kind in ("model_type", "model_attributes_type", "dict_type"):
-            self.fail(path, f"{found} is not a mapping of keys to values.")
-        else:
-            self.fail(path, f"{found}: {detail['msg'][0].lower()}{detail['msg'][1:]}.")
-
-    def _known_keys(self, path: yamlfile.Path_, loc: tuple) -> list[str]:
-        for step in reversed(loc[:-1]):
-            if step in schema.FORMS and step not in path:
-                return list(schema.FORMS[step].model_fields)
-        parent = tuple(step for step in path[:-1] if isinstance(step, str))
-        if parent[:1] == ("published",) and len(parent) == 2:
-            parent = ("published", "*")
-        return list(schema.PARTS.get(parent, schema.ScenarioFile).model_fields)
-
-    # ---- the problem ----
+class _Resolver(Reader):
+    """Gives every quantity of the model its distribution, from the document or from a prior."""
 
     def problem(self) -> Problem:
         file = self.structure()
@@ -224,20 +104,13 @@ class _Reader(Statements):
     ) -> dict[str, Input]:
         workload = file.workload
         inputs = {"params": self._input("params", workload.params, ("workload", "params"))}
-        if workload.active_params is None:
-            inputs["active_params"] = inputs["params"]._replace(
-                key="active_params", quantity=BY_NAME["active_params"], prior="all parameters (dense model)"
-            )
-        else:
+        if workload.active_params is not None:
             path = ("workload", "active_params")
             inputs["active_params"] = self._input("active_params", workload.active_params, path)
             self._check_active(inputs, path)
         if workload.tokens is not None:
             inputs["tokens"] = self._input("tokens", workload.tokens, ("workload", "tokens"))
-        count = self._count(file.cluster.count, ("cluster", "count"))
-        inputs["accelerator_count"] = Input(
-            "accelerator_count", BY_NAME["accelerator_count"], Marginal("fixed", {"value": count}), "entered", ""
-        )
+        inputs["accelerator_count"] = self._count(file.cluster.count, ("cluster", "count"))
         inputs["peak_flop_per_s"] = self._peak(file.cluster.precision, accelerator, entered, ("cluster", "precision"))
         inputs["tdp"] = self._tdp(accelerator, entered)
         return inputs
@@ -253,11 +126,12 @@ class _Reader(Statements):
         marginal, words = self.marginal(value, quantity, path)
         return Input(key or name, quantity, marginal, "entered", words)
 
-    def _count(self, count: float, path: yamlfile.Path_) -> float:
-        number = self.number(count, BY_NAME["accelerator_count"], path)
-        if number != int(number if np.isfinite(number) else 0) and np.isfinite(number):
+    def _count(self, count: Any, path: yamlfile.Path_, key: str = "accelerator_count") -> Input:
+        item = self._input("accelerator_count", count, path, key)
+        number = item.marginal.parameters["value"] if item.marginal.is_fixed else 1.0
+        if np.isfinite(number) and number != int(number):
             self.fail(path, f"{number:g} is not a whole number of accelerators.")
-        return number
+        return item
 
     def _peak(
         self,
@@ -319,6 +193,8 @@ class _Reader(Statements):
     ) -> tuple[tuple[Phase, ...], dict[str, Input]]:
         workload = file.workload
         whole = {name: name for name in PHASE_KEYS}
+        if workload.active_params is None:
+            whole["active_params"] = "params"
         inputs["context_flop_factor"] = Input(
             "context_flop_factor",
             BY_NAME["context_flop_factor"],
@@ -359,16 +235,7 @@ class _Reader(Statements):
             if getattr(phase, name) is not None:
                 own.append(self._input(name, getattr(phase, name), (*path, name), key(name)))
         if phase.count is not None:
-            count = self._count(phase.count, (*path, "count"))
-            own.append(
-                Input(
-                    key("accelerator_count"),
-                    BY_NAME["accelerator_count"],
-                    Marginal("fixed", {"value": count}),
-                    "entered",
-                    "",
-                )
-            )
+            own.append(self._count(phase.count, (*path, "count"), key("accelerator_count")))
         if phase.precision is not None:
             own.append(
                 self._peak(
@@ -382,7 +249,7 @@ class _Reader(Statements):
                     phase.sequence_length,
                     (*path, "sequence_length"),
                     key("context_flop_factor"),
-                    inputs["active_params"],
+                    inputs.get("active_params", inputs["params"]),
                 )
             )
         return {item.key: item for item in own}
@@ -562,22 +429,3 @@ class _Reader(Statements):
         else:
             basis = inputs["grid_intensity"].where["carbon_basis"]
         return {"carbon_accounting": f"{file.site.carbon_accounting}-based", "carbon_basis": basis}
-
-
-def _empty_values(data: Any, path: yamlfile.Path_ = ()) -> Iterator[yamlfile.Path_]:
-    """Yield the paths of keys without a value, which YAML reads as null."""
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for step, value in items:
-        if value is None:
-            yield (*path, step)
-        else:
-            yield from _empty_values(value, (*path, step))
-
-
-_WANTED = {"int_type": "a whole number", "float_type": "a number", "string_type": "text"}
-_MISSING = {
-    "schema_version": "Add `schema_version: 1`.",
-    "name": "Add a name, e.g. `name: 7B on 2T tokens`.",
-    "workload": "Add e.g. `workload: {params: 7e9, tokens: 2e12}`.",
-    "cluster": "Add e.g. `cluster: {accelerator: H100-SXM-80GB, count: 1024}`.",
-}

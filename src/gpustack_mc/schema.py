@@ -125,7 +125,7 @@ class Phase(Strict):
     tokens: Value
     sequence_length: StrictInt | None = Field(None, gt=0, description="Tokens per sequence; needs n_layers, d_model")
     precision: Literal["bf16", "fp16", "fp8"] | None = None
-    count: StrictInt | StrictFloat | None = Field(None, description="Accelerators during this phase")
+    count: Value | None = Field(None, description="Accelerators during this phase")
     mfu: Value | None = None
     goodput: Value | None = None
 
@@ -134,7 +134,7 @@ class Workload(Strict):
     """What is trained."""
 
     params: Value = Field(description="Total parameters, e.g. 70e9")
-    active_params: Value | None = Field(None, description="Parameters used per token in a mixture of experts")
+    active_params: Value | None = Field(None, description="Parameters used for each token, in a mixture of experts")
     tokens: Value | None = Field(None, description="Training tokens; or state phases")
     phases: list[Phase] | None = Field(None, min_length=1, max_length=16)
     architecture: Literal["dense", "moe"] | None = Field(None, description="moe when active_params is below params")
@@ -146,7 +146,7 @@ class Cluster(Strict):
     """What it is trained on."""
 
     accelerator: StrictStr = Field(description="Name as in `gpustack-mc accelerators`, e.g. H100-SXM-80GB")
-    count: StrictInt | StrictFloat = Field(description="Accelerators working at the same time")
+    count: Value = Field(description="Accelerators working at the same time")
     precision: Literal["bf16", "fp16", "fp8"] = "bf16"
 
 

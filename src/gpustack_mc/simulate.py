@@ -34,7 +34,7 @@ BINS = 2**14
 
 # Phase inputs take dimensions of the Sobol' sequence above those of the table of quantities.
 _PHASE_DIMENSION = 64
-_PHASE_SLOTS = {"tokens": 0, "mfu": 1, "goodput": 2}
+_PHASE_SLOTS = {name: i for i, name in enumerate(PHASE_KEYS)}
 
 
 class Shape(NamedTuple):
@@ -135,8 +135,9 @@ def shape_of(problem: Problem) -> tuple[Shape, dict[str, tuple[np.ndarray, ...]]
 
 
 def _is_used(key: str, problem: Problem) -> bool:
-    """Whether the model reads an input: total parameters only inform priors, and a phase may replace a run's value."""
-    return key in MODEL_INPUTS or any(key in phase.keys.values() for phase in problem.phases)
+    """Whether the model reads an input, or it is uncertain and so belongs to the result all the same."""
+    read = key in MODEL_INPUTS or any(key in phase.keys.values() for phase in problem.phases)
+    return read or not problem.inputs[key].marginal.is_fixed
 
 
 # ---- what is compiled --------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def _number(value: Any) -> float | None:
 
 
 def _variable(tree: xr.DataTree, group: str, key: str) -> dict[str, Any]:
-    statistics = tree["statistics"][key]
+    statistics = tree["statistics"]["value"].sel(variable=key)
     attrs = tree[group][key].attrs
     got = {
         str(name): float(value) for name, value in zip(statistics["statistic"].values, statistics.values, strict=True)
@@ -207,11 +207,11 @@ def _probability(values: np.ndarray, tree: xr.DataTree) -> dict[str, float | Non
 def _published(tree: xr.DataTree) -> dict[str, Any]:
     figures = json.loads(tree.attrs["published"])
     for name, figure in figures.items():
-        low, high = _variable(tree, "prior_predictive", name)["interval_90"]
+        found = _variable(tree, "prior_predictive", name)
+        low, high = found["interval_90"]
         # A fixed output has no width: a published figure agrees with it to its printed digits, not exactly.
-        figure["inside_interval_90"] = bool(
-            low <= figure["value"] <= high or np.isclose(low, figure["value"], rtol=5e-3)
-        )
+        agrees = found["sd"] == 0 and np.isclose(low, figure["value"], rtol=5e-3)
+        figure["inside_interval_90"] = bool(low <= figure["value"] <= high or agrees)
     return figures
 
 
@@ -377,10 +377,16 @@ def _published_lines(summary: dict[str, Any], style: Style) -> list[str]:
     lines = ["", style("  published", dim=True)]
     for name, figure in found.items():
         value = formatting.with_unit(figure["value"], BY_NAME[name].unit, 4, exact=True)
-        inside = "inside" if figure["inside_interval_90"] else "outside"
+        verdict = _verdict(figure["inside_interval_90"], summary["outputs"][name]["sd"] == 0)
         why = f": {figure['outside']}" if figure["outside"] and not figure["inside_interval_90"] else ""
-        lines.append(f"  {name} {value}, {inside} the 90% interval{why} [{figure['source']}]")
+        lines.append(f"  {name} {value}, {verdict}{why} [{figure['source']}]")
     return lines
+
+
+def _verdict(inside: bool, fixed: bool) -> str:
+    if fixed:
+        return "which agrees" if inside else "which differs"
+    return f"{'inside' if inside else 'outside'} the 90% interval"
 
 
 def _driver_lines(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:
