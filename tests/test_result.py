@@ -10,7 +10,7 @@ import xarray as xr
 from gpustack_mc import summary
 from gpustack_mc.design import make_design
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
-from gpustack_mc.result import to_datatree
+from gpustack_mc.result import to_datatree, write
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.simulate import simulate
 
@@ -37,7 +37,7 @@ def tree(tmp_path_factory):
 @pytest.fixture(scope="module")
 def stored(tree, tmp_path_factory):
     path = tmp_path_factory.mktemp("result") / "result.nc"
-    tree.to_netcdf(path, engine="h5netcdf")
+    write(tree, path)
     return xr.load_datatree(path)
 
 
@@ -45,6 +45,11 @@ def test_round_trip_keeps_draws_and_attributes(tree, stored):
     for group in ("prior", "prior_predictive", "constant_data", "statistics", "sensitivity"):
         xr.testing.assert_identical(tree[group].to_dataset(), stored[group].to_dataset())
     assert dict(stored.attrs) == dict(tree.attrs)
+
+
+def test_the_file_is_what_xarray_would_write(tree, stored, tmp_path):
+    tree.to_netcdf(tmp_path / "theirs.nc", engine="h5netcdf")
+    xr.testing.assert_identical(xr.load_datatree(tmp_path / "theirs.nc"), stored)
 
 
 def test_provenance(stored):

@@ -11,6 +11,7 @@ from gpustack_mc.design import make_design, points
 from gpustack_mc.sensitivity import (
     SwapSums,
     VarianceSums,
+    _t_quantile,
     add_sums,
     indices,
     pilot_centre,
@@ -382,3 +383,10 @@ def test_replicate_interval_of_one():
     low, high = replicate_interval(np.array([[1.0, 2.0]]))
     assert np.isnan([low, high]).all()
     assert np.isnan(replicate_error(np.array([[1.0, 2.0]]))).all()
+
+
+@pytest.mark.parametrize("replicates", [2, 3, 4, 5, 16, 17, 100])
+@pytest.mark.parametrize("mass", [0.1, 0.5, 0.9, 0.99])
+def test_t_quantile_agrees_with_scipy(replicates, mass):
+    # Both are exact up to rounding, which the tangent near its pole magnifies.
+    assert _t_quantile(replicates, mass) == pytest.approx(stats.t.ppf((1 + mass) / 2, replicates - 1), rel=1e-10)

@@ -52,7 +52,7 @@ _FOREST_ROOM = _FOREST_WIDTH - 2 * _MARGIN - _LABELS
 _PANELS_WIDTH = 11.0
 _PANELS_ROW = 0.5
 _PANEL_GAP = 0.2
-_DPI = 160
+_DPI = 120
 
 Which = Literal["outputs", "inputs", "sensitivity"]
 

@@ -9,6 +9,7 @@ import json
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,32 @@ def to_datatree(simulation: Simulation) -> xr.DataTree:
     if simulation.sensitivity:
         tree["/sensitivity"] = _sensitivity(simulation.sensitivity, problem)
     return xr.DataTree.from_dict(tree)
+
+
+def write(tree: xr.DataTree, path: Path) -> None:
+    """Write a result as netCDF-4, which `xarray.open_datatree` reads back identical.
+
+    `xarray.DataTree.to_netcdf` writes the same, but opens the file again for each group and takes five times as long,
+    a fifth of a whole run.
+    """
+    import h5netcdf
+    import h5py
+
+    with h5netcdf.File(path, "w") as file:
+        for node in tree.subtree:
+            group = file if node.path == "/" else file.create_group(node.path)
+            group.attrs.update(node.attrs)
+            group.dimensions = dict(node.sizes)
+            for name, variable in node.variables.items():
+                values = variable.values
+                text = values.dtype.kind in "UO"
+                stored = group.create_variable(
+                    name,
+                    variable.dims,
+                    dtype=h5py.string_dtype() if text else values.dtype,
+                    data=values.astype(object) if text else values,
+                )
+                stored.attrs.update(variable.attrs)
 
 
 def _root_attributes(simulation: Simulation) -> dict[str, Any]:

@@ -1,19 +1,20 @@
 """One scenario from file to results: the whole of ``gpustack-mc run`` as one function."""
 
+import importlib
 import json
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import xarray as xr
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpustack_mc import storage
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError
-from gpustack_mc.result import to_datatree
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.simulate import simulate
-from gpustack_mc.summary import summarise
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 # More would take hours and no output is known better than by a billion samples.
 MOST_SAMPLES = 2**30
@@ -30,7 +31,7 @@ class Done(NamedTuple):
     ownership : {"own", "rent", "either"}
     """
 
-    tree: xr.DataTree
+    tree: "xr.DataTree"
     summary: dict[str, Any]
     ownership: str
 
@@ -77,13 +78,35 @@ def run_scenario(
     folder = out if out is not None else Path("reports") / storage.slug(_stem(source, problem.name))
     if with_files:
         storage.require_folder(folder)
+    later = ["gpustack_mc.summary", "gpustack_mc.result", "h5netcdf", "matplotlib.backends.backend_agg", "arviz_plots"]
+    _load_meanwhile(*later[: 2 if not with_files else 3 if not with_plots else 5])
     simulation = simulate(problem, make_design(samples, method, seed), progress=progress)
+
+    from gpustack_mc.result import to_datatree
+    from gpustack_mc.summary import summarise
+
     tree = to_datatree(simulation)
     files = [folder / name for name in _file_names(with_plots)] if with_files else []
     summary = summarise(tree, [str(file) for file in files])
     if with_files:
         _write(tree, summary, folder, with_plots)
     return Done(tree, summary, problem.file.ownership)
+
+
+def _load_meanwhile(*modules: str) -> None:
+    """Import in the background what is needed after the sampling, which leaves the interpreter idle for seconds.
+
+    A failure is left to the import that needs the module.
+    """
+
+    def load() -> None:
+        for name in modules:
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                return
+
+    threading.Thread(target=load, daemon=True).start()
 
 
 def _stem(source: str | Path, name: str) -> str:
@@ -94,9 +117,11 @@ def _file_names(with_plots: bool) -> list[str]:
     return ["result.nc", "summary.json", *(("intervals.png", "inputs.png", "sensitivity.png") if with_plots else ())]
 
 
-def _write(tree: xr.DataTree, summary: dict[str, Any], folder: Path, with_plots: bool) -> None:
+def _write(tree: "xr.DataTree", summary: dict[str, Any], folder: Path, with_plots: bool) -> None:
+    from gpustack_mc.result import write
+
     with storage.replacing(folder / "result.nc") as path:
-        tree.to_netcdf(path, engine="h5netcdf")
+        write(tree, path)
     storage.write_text(folder / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
     if with_plots:
         from gpustack_mc import figures

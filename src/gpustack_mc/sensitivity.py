@@ -17,8 +17,9 @@ First-order estimates of unimportant inputs may come out slightly negative: thei
 them.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -298,13 +299,38 @@ def replicate_interval(values: np.ndarray, mass: float = 0.90) -> tuple[np.ndarr
     return values.mean(axis=0) - half, values.mean(axis=0) + half
 
 
+@lru_cache
 def _t_quantile(replicates: int, mass: float) -> float:
-    """Quantile (1 + mass)/2 of Student's t with one degree of freedom less than replicates; NaN for one replicate."""
-    from scipy.special import stdtrit  # here, because it takes 0.3 s to import and sampling does not need it
+    r"""Half width of the central interval of Student's t with one degree of freedom less than replicates.
 
+    For an integer :math:`\nu` the probability within :math:`\pm t`, with :math:`\theta = \arctan(t / \sqrt\nu)`, is a finite
+    sum; it is solved by bisection, because the library function takes 0.3 s to import. NaN for one replicate.
+
+    References
+    ----------
+    Abramowitz and Stegun (1964), Handbook of Mathematical Functions, equations 26.7.3 and 26.7.4.
+    """
     if not 0.0 < mass < 1.0:
         raise ValueError(f"the mass of an interval must be between 0 and 1, not {mass}")
-    return float(stdtrit(replicates - 1, 0.5 + 0.5 * mass)) if replicates > 1 else float("nan")
+    freedom = replicates - 1
+    if freedom == 0:
+        return math.nan
+    low, high = 0.0, math.pi / 2
+    while high - low > 1e-15:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_mass(middle, freedom) < mass else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _t_mass(angle: float, freedom: int) -> float:
+    """Probability that Student's t lies within the square root of its degrees of freedom times tan(angle)."""
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for k in range(2 + odd, freedom - 1, 2):
+        term *= math.cos(angle) ** 2 * (k - 1) / k
+        total += term
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
 
 
 def sobol_indices(

@@ -6,7 +6,9 @@ times a peak overflows float32, inside a local switch: importing this module cha
 """
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -266,16 +268,21 @@ class Grid(NamedTuple):
 
 
 class _Run:
-    """One propagation: the numbers that all chunks share."""
+    """One propagation: the numbers that all chunks share, and one task per replicate for the worker threads."""
 
     def __init__(self, problem: Problem, design: Design, with_sensitivity: bool, progress: Callable[[float], None]):
         self.problem, self.design, self.progress = problem, design, progress
-        self.shape, self.arrays = shape_of(problem)
+        self.shape, arrays = shape_of(problem)
+        # On the device once, not again with each chunk.
+        self.arrays = jax.device_put(arrays)
         self.cholesky = np.linalg.cholesky(problem.correlation) if problem.correlated else np.zeros((0, 0))
         self.names = list(self.shape.varying)
         self.dimensions = [dimension(problem.inputs[key], problem) for key in self.names]
         self.blocks = _blocks(self.shape)
-        self.with_sensitivity = with_sensitivity and bool(self.names)
+        length = design.length
+        self.kept = min(length, KEPT_DRAWS // design.replicates)
+        self.analysed = min(length, ANALYSED_POINTS) if with_sensitivity and self.names else 0
+        self.done = 0
 
     def points(self, replicate: int, start: int, stop: int, block: Any = 0) -> np.ndarray:
         return points(self.design, self.names, self.dimensions, replicate, start, stop, block)
@@ -284,33 +291,30 @@ class _Run:
         u = self.points(replicate, start, stop)
         return np.asarray(_propagate(self.shape, self.arrays, self.cholesky, u))
 
+    def each_replicate(self, task: Callable[[int], Any]) -> list[Any]:
+        """Run a task for every replicate, on all cores; results in order, whatever finishes first."""
+
+        def in_float64(replicate: int) -> Any:
+            # The switch belongs to the thread.
+            with jax.enable_x64(True):
+                return task(replicate)
+
+        executor = ThreadPoolExecutor(os.cpu_count())
+        try:
+            return list(executor.map(in_float64, range(self.design.replicates)))
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+    def advance(self, points_done: int) -> None:
+        self.done += points_done
+        self.progress(min(self.done / self.design.samples, 1.0))
+
     def simulation(self) -> Simulation:
-        length = self.design.length
-        kept = min(length, KEPT_DRAWS // self.design.replicates)
-        analysed = min(length, ANALYSED_POINTS) if self.with_sensitivity else 0
-        replicates = range(self.design.replicates)
-        work = length * self.design.replicates
-        rows: list[np.ndarray] = []
-        sums: list[tuple[Any, Any]] = []
-        centre = self.centre() if self.with_sensitivity else None
-        for replicate in replicates:
-            parts, replicate_sums = [], []
-            for start, stop in _chunks(0, max(kept, analysed), CHUNK):
-                if start < analysed:
-                    part, *found = self.analyse(replicate, start, stop, centre)
-                    replicate_sums.append(found)
-                else:
-                    part = self.propagate(replicate, start, stop)
-                parts.append(part)
-                self.progress((replicate * max(kept, analysed) + stop) / work)
-            rows.append(np.concatenate(parts, axis=1)[:, :kept])
-            if replicate_sums:
-                sums.append(
-                    tuple(functools.reduce(sensitivity.add_sums, found) for found in zip(*replicate_sums, strict=True))
-                )
-        draws = np.concatenate(rows, axis=1)
-        self.require_finite(draws)
-        statistics = _exact(rows) if kept == length else self.streamed(draws)
+        centre = self.centre() if self.analysed else None
+        found = self.each_replicate(functools.partial(self.first_points, centre))
+        sums = [part.sums for part in found]
+        draws = np.concatenate([part.draws for part in found], axis=1)
+        statistics = _exact(draws, found) if self.kept == self.design.length else self.streamed(draws)
         count = len(self.names)
         self.progress(1.0)
         return Simulation(
@@ -321,8 +325,25 @@ class _Run:
             outputs=draws[count:],
             input_statistics=Statistics(*(part[..., :count] for part in statistics)),
             output_statistics=Statistics(*(part[..., count:] for part in statistics)),
-            sensitivity=self.indices(sums, analysed, centre) if sums else None,
+            sensitivity=self.indices(sums, centre) if centre is not None else None,
         )
+
+    def first_points(self, centre: np.ndarray | None, replicate: int) -> "_Part":
+        """Draws that are kept, with their summaries, and pick-freeze sums, of one replicate."""
+        parts, sums = [], []
+        for start, stop in _chunks(0, max(self.kept, self.analysed), CHUNK):
+            if start < self.analysed:
+                part, *found = self.analyse(replicate, start, stop, centre)
+                sums.append(found)
+            else:
+                part = self.propagate(replicate, start, stop)
+            parts.append(part)
+            if self.kept == self.design.length:
+                self.advance(stop - start)
+        kept = np.concatenate(parts, axis=1)[:, : self.kept]
+        self.require_finite(kept)
+        total = tuple(functools.reduce(sensitivity.add_sums, part) for part in zip(*sums, strict=True))
+        return _Part(kept, kept.mean(axis=1), np.quantile(kept, PROBABILITIES, axis=1), total)
 
     def centre(self) -> np.ndarray:
         """Means of raw and log outputs over the first chunk: sums of deviations from them lose no digits."""
@@ -337,7 +358,7 @@ class _Run:
         draws, base, swap = _analyse(self.shape, self.arrays, self.cholesky, u_a, u_b, masks, centre)
         return np.asarray(draws), jax.tree.map(np.asarray, base), jax.tree.map(np.asarray, swap)
 
-    def indices(self, sums: Sequence[tuple[Any, Any]], analysed: int, centre: np.ndarray) -> Sensitivity:
+    def indices(self, sums: Sequence[tuple[Any, Any]], centre: np.ndarray) -> Sensitivity:
         base, swap = (sensitivity.stack_sums(part) for part in zip(*sums, strict=True))
         half = len(OUTPUTS)
         parts = []
@@ -348,7 +369,7 @@ class _Run:
                 sensitivity.indices(cut_base, cut_swap, floor=(4 * np.finfo(float).eps * centre[columns]) ** 2)
             )
         names = tuple("+".join(block) for block in self.blocks)
-        return Sensitivity(names, *parts, samples=analysed * self.design.replicates)
+        return Sensitivity(names, *parts, samples=self.analysed * self.design.replicates)
 
     def require_finite(self, draws: np.ndarray) -> None:
         bad = ~np.isfinite(draws[len(self.names) :])
@@ -366,19 +387,19 @@ class _Run:
     def streamed(self, draws: np.ndarray) -> Statistics:
         """Summaries over all points of a design too long to keep."""
         grid = _grid(draws)
-        tallies = []
-        work = self.design.samples
-        for replicate in range(self.design.replicates):
-            tally = _Tally(len(draws))
-            for start, stop in _chunks(0, self.design.length, STREAM_CHUNK):
-                u = self.points(replicate, start, stop)
-                total, square, bins, bad = _stream(self.shape, self.arrays, self.cholesky, u, grid)
-                if np.asarray(bad).any():
-                    self.require_finite(self.propagate(replicate, start, stop))
-                tally.add(np.asarray(total), np.asarray(square), np.asarray(bins), stop - start)
-                self.progress((replicate * self.design.length + stop) / work)
-            tallies.append(tally)
+        tallies = self.each_replicate(functools.partial(self.tally, grid, len(draws)))
         return _from_tallies(tallies, grid)
+
+    def tally(self, grid: Grid, variables: int, replicate: int) -> "_Tally":
+        tally = _Tally(variables)
+        for start, stop in _chunks(0, self.design.length, STREAM_CHUNK):
+            u = self.points(replicate, start, stop)
+            total, square, bins, bad = _stream(self.shape, self.arrays, self.cholesky, u, grid)
+            if np.asarray(bad).any():
+                self.require_finite(self.propagate(replicate, start, stop))
+            tally.add(np.asarray(total), np.asarray(square), np.asarray(bins), stop - start)
+            self.advance(stop - start)
+        return tally
 
 
 def _blocks(shape: Shape) -> list[tuple[str, ...]]:
@@ -409,11 +430,18 @@ def _statistics(
     )
 
 
-def _exact(rows: Sequence[np.ndarray]) -> Statistics:
-    """Summaries of draws that are all in memory; one array (variables, n) per replicate."""
-    draws = np.concatenate(rows, axis=1)
-    by_mean = np.stack([part.mean(axis=1) for part in rows])
-    by_quantile = np.stack([np.quantile(part, PROBABILITIES, axis=1) for part in rows])
+class _Part(NamedTuple):
+    """What one replicate contributes: draws (variables, n), their means and quantiles, pick-freeze sums."""
+
+    draws: np.ndarray
+    mean: np.ndarray
+    quantiles: np.ndarray
+    sums: tuple[Any, ...]
+
+
+def _exact(draws: np.ndarray, parts: Sequence[_Part]) -> Statistics:
+    """Summaries of draws that are all in memory, shape (variables, n)."""
+    by_mean, by_quantile = np.stack([part.mean for part in parts]), np.stack([part.quantiles for part in parts])
     # Deviations from the middle keep the digits of constants: the variance of equal numbers must be zero.
     centred = draws - draws[:, :1]
     ordered = np.quantile(draws, PROBABILITIES, axis=1)

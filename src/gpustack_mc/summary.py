@@ -3,15 +3,17 @@
 import json
 import shutil
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from gpustack_mc import formatting
 from gpustack_mc.problem import QUESTIONS
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 from gpustack_mc.sensitivity import replicate_error
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 HEADLINE = (
     "training_days",
@@ -34,7 +36,7 @@ def _plain(text: str, **_: Any) -> str:
     return text
 
 
-def summarise(tree: xr.DataTree, files: Iterable[str] = ()) -> dict[str, Any]:
+def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
     """Return the object that ``run --json`` prints and ``summary.json`` holds.
 
     Parameters
@@ -75,7 +77,7 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _variable(tree: xr.DataTree, group: str, key: str) -> dict[str, Any]:
+def _variable(tree: "xr.DataTree", group: str, key: str) -> dict[str, Any]:
     statistics = tree["statistics"]["value"].sel(variable=key)
     attrs = tree[group][key].attrs
     got = {
@@ -98,13 +100,13 @@ def _variable(tree: xr.DataTree, group: str, key: str) -> dict[str, Any]:
     }
 
 
-def _input_keys(tree: xr.DataTree) -> list[str]:
+def _input_keys(tree: "xr.DataTree") -> list[str]:
     order = {name: i for i, name in enumerate(BY_NAME)}
     keys = [*map(str, tree["prior"].data_vars), *map(str, tree["constant_data"].data_vars)]
     return sorted(keys, key=lambda key: ("@" in key, order[key.partition("@")[0]]))
 
 
-def _input(tree: xr.DataTree, key: str) -> dict[str, Any]:
+def _input(tree: "xr.DataTree", key: str) -> dict[str, Any]:
     varying = key in tree["prior"]
     attrs = tree["prior" if varying else "constant_data"][key].attrs
     about = {
@@ -122,7 +124,7 @@ def _input(tree: xr.DataTree, key: str) -> dict[str, Any]:
     return fixed | {"median": value, "interval_50": [value, value], "interval_90": [value, value]} | about
 
 
-def _indices(tree: xr.DataTree, scale: str) -> dict[str, Any]:
+def _indices(tree: "xr.DataTree", scale: str) -> dict[str, Any]:
     if "sensitivity" not in tree:
         return {}
     found = tree["sensitivity"].sel(scale=scale)
@@ -142,7 +144,7 @@ def _indices(tree: xr.DataTree, scale: str) -> dict[str, Any]:
     }
 
 
-def _status(tree: xr.DataTree) -> dict[str, dict[str, str]]:
+def _status(tree: "xr.DataTree") -> dict[str, dict[str, str]]:
     """Return what is odd about outputs, by scale; outputs with sound indices are left out."""
     if "sensitivity" not in tree:
         return {}
@@ -160,7 +162,7 @@ def _status(tree: xr.DataTree) -> dict[str, dict[str, str]]:
 # ---- questions ---------------------------------------------------------------------------------------------------
 
 
-def answers(tree: xr.DataTree) -> dict[str, Any]:
+def answers(tree: "xr.DataTree") -> dict[str, Any]:
     """Return the probability that each limit of the scenario is kept, alone and together, with Monte Carlo errors.
 
     A budget is asked of the owned and of the rented cost, unless the scenario says which one is meant.
@@ -198,13 +200,13 @@ def _ways(kept: Iterable[str]) -> list[list[str]]:
     return [[budget, *others] for budget in budgets] or [others]
 
 
-def _probability(values: np.ndarray, tree: xr.DataTree) -> dict[str, float | None]:
+def _probability(values: np.ndarray, tree: "xr.DataTree") -> dict[str, float | None]:
     by_replicate = values.reshape(int(tree.attrs["replicates"]), -1).mean(axis=1)
     error = replicate_error(by_replicate) if len(by_replicate) > 1 else float("nan")
     return {"probability": float(values.mean()), "monte_carlo_error": _number(error)}
 
 
-def _published(tree: xr.DataTree) -> dict[str, Any]:
+def _published(tree: "xr.DataTree") -> dict[str, Any]:
     figures = json.loads(tree.attrs["published"])
     for name, figure in figures.items():
         found = _variable(tree, "prior_predictive", name)
