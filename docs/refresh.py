@@ -1,5 +1,6 @@
-"""Run the commands quoted in the README and put their output and pictures in; `--check` only compares numbers."""
+"""Run the commands quoted in the README and put their output and pictures in."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,18 +12,16 @@ BLOCK = re.compile(r"(<!-- example: (?P<command>[^\n]+) -->\n```text\n)(?P<outpu
 WIDTH = 120
 
 
-def output_of(command: str) -> str:
-    """Run one quoted command in an empty folder of its own and return what it prints."""
+def output_of(command: str, *, pictures: bool = True) -> str:
+    """Run one quoted command in an empty folder of its own, keep its pictures, and return what it prints."""
     environment = {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
     arguments = [sys.executable, "-m", *command.replace("gpustack-mc", "gpustack_mc", 1).split()]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "scenarios").symlink_to(ROOT / "scenarios")
-        import os
-
         done = subprocess.run(
             arguments, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=True
         )
-        for picture in Path(folder).glob("reports/*/*.png"):
+        for picture in Path(folder).glob("reports/*/*.png") if pictures else ():
             (ROOT / "docs" / "images" / picture.name).write_bytes(picture.read_bytes())
     return done.stdout
 

@@ -48,7 +48,7 @@ def test_run_writes_the_named_files(invoke, scenario_file, tmp_path):
 
 
 def test_run_draws_the_pictures(invoke, scenario_file, tmp_path):
-    code, _, _ = invoke("run", scenario_file(GOOD), *QUICK, "--out", tmp_path / "here", "-q")
+    code, _, _ = invoke("run", scenario_file(GOOD), *QUICK, "--out", tmp_path / "here", "-q", "--input-plot")
     assert code == 0
     pictures = [name for name in sorted(os.listdir(tmp_path / "here")) if name.endswith(".png")]
     assert pictures == ["inputs.png", "intervals.png", "sensitivity.png"]

@@ -35,7 +35,7 @@ def test_exact_values_have_no_trailing_zeros():
         (39, 26, 61, 0.05, "day", 2), (39, 38.5, 39.5, 0.001, "day", 3), (39, 39, 39, 0, "day", 4),
         (39, 26, 61, 4.0, "day", 1),  # an error of 4 leaves no digit after the first
         (39, 38, 40, 0.3, "day", 2),  # the error takes the third digit
-        (1.11, 1.04, 1.31, 1e-4, "1", 3), (0.95, 0.6, 0.997, 1e-4, "1", 2),
+        (1.11, 1.04, 1.31, 1e-4, "1", 3), (0.95, 0.6, 0.997, 1e-4, "1", 2), (0.997, 0.6, 0.997, 1e-4, "1", 3),
     ],
 )  # fmt: skip
 def test_digits_follow_spread_and_error(value, low, high, error, unit, digits):

@@ -48,6 +48,7 @@ def cli() -> None:
 )
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/<scenario>].")
 @click.option("--no-plots", is_flag=True, help="Draw no pictures.")
+@click.option("--input-plot", is_flag=True, help="Draw the inputs too.")
 @click.option("--no-files", is_flag=True, help="Write no files at all.")
 def run(
     scenario: str,
@@ -59,6 +60,7 @@ def run(
     design: str,
     out: Path | None,
     no_plots: bool,
+    input_plot: bool,
     no_files: bool,
 ) -> None:
     """Put intervals on one training run: SCENARIO is a YAML file, a shipped scenario, or - for standard input."""
@@ -74,7 +76,7 @@ def run(
             seed=seed,
             method=design,
             out=out,
-            with_plots=not no_plots,
+            pictures=[] if no_plots else ["intervals", "sensitivity"] + ["inputs"] * input_plot,
             with_files=not no_files,
             progress=progress,
         )

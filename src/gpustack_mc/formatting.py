@@ -102,7 +102,7 @@ def digits_for(value: float, low: float, high: float, error: float, unit: str = 
     width = abs(high - low) / abs(value) if value else math.inf
     wanted = 2 if width > 0.1 else 3 if width > 0.005 else 4
     if unit == "1" and 0.1 <= abs(value) < 10:
-        wanted = max(wanted, 2 if abs(value) < 1 else 3)
+        wanted = max(wanted, 2 if abs(value) < 0.995 else 3)
     if not error or not value:
         return wanted
     # Half a unit of the last digit must be above the error.

@@ -3,7 +3,7 @@
 import importlib
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # More would take hours and no output is known better than by a billion samples.
 MOST_SAMPLES = 2**30
+# Pictures by file name, and the function of `gpustack_mc.figures` that draws each.
+PICTURES = {"intervals": "interval_plot", "inputs": "input_plot", "sensitivity": "sensitivity_plot"}
 
 
 class Done(NamedTuple):
@@ -44,7 +46,7 @@ def run_scenario(
     seed: int = 0,
     method: str = "sobol",
     out: Path | None = None,
-    with_plots: bool = True,
+    pictures: Sequence[str] = ("intervals", "sensitivity"),
     with_files: bool = True,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Done:
@@ -60,8 +62,10 @@ def run_scenario(
         Of the design, see `gpustack_mc.design.make_design`.
     out : Path, optional
         Folder of the results; ``reports/<name of the file>`` when omitted.
-    with_plots, with_files : bool
-        Whether to draw, and whether to write at all.
+    pictures : sequence of str
+        Which of `PICTURES` to draw.
+    with_files : bool
+        Whether to write at all.
     progress : callable
         Called with the share of the sampling that is done.
 
@@ -78,18 +82,21 @@ def run_scenario(
     folder = out if out is not None else Path("reports") / storage.slug(_stem(source, problem.name))
     if with_files:
         storage.require_folder(folder)
-    later = ["gpustack_mc.summary", "gpustack_mc.result", "h5netcdf", "matplotlib.backends.backend_agg", "arviz_plots"]
-    _load_meanwhile(*later[: 2 if not with_files else 3 if not with_plots else 5])
+    later = ["gpustack_mc.summary", "gpustack_mc.result"]
+    later += ["h5netcdf"] if with_files else []
+    later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and pictures else []
+    _load_meanwhile(*later)
     simulation = simulate(problem, make_design(samples, method, seed), progress=progress)
 
     from gpustack_mc.result import to_datatree
     from gpustack_mc.summary import summarise
 
     tree = to_datatree(simulation)
-    files = [folder / name for name in _file_names(with_plots)] if with_files else []
+    names = ["result.nc", "summary.json", *(f"{name}.png" for name in pictures)]
+    files = [folder / name for name in names] if with_files else []
     summary = summarise(tree, [str(file) for file in files])
     if with_files:
-        _write(tree, summary, folder, with_plots)
+        _write(tree, summary, folder, pictures)
     return Done(tree, summary, problem.file.ownership)
 
 
@@ -113,23 +120,14 @@ def _stem(source: str | Path, name: str) -> str:
     return name if str(source) == "-" else Path(source).stem
 
 
-def _file_names(with_plots: bool) -> list[str]:
-    return ["result.nc", "summary.json", *(("intervals.png", "inputs.png", "sensitivity.png") if with_plots else ())]
-
-
-def _write(tree: "xr.DataTree", summary: dict[str, Any], folder: Path, with_plots: bool) -> None:
+def _write(tree: "xr.DataTree", summary: dict[str, Any], folder: Path, pictures: Iterable[str]) -> None:
     from gpustack_mc.result import write
 
     with storage.replacing(folder / "result.nc") as path:
         write(tree, path)
     storage.write_text(folder / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    if with_plots:
+    for name in pictures:
         from gpustack_mc import figures
 
-        for name, draw in (
-            ("intervals.png", figures.interval_plot),
-            ("inputs.png", figures.input_plot),
-            ("sensitivity.png", figures.sensitivity_plot),
-        ):
-            with storage.replacing(folder / name) as path:
-                figures.save(draw(tree), path)
+        with storage.replacing(folder / f"{name}.png") as path:
+            figures.save(getattr(figures, PICTURES[name])(tree), path)

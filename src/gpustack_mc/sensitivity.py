@@ -303,8 +303,9 @@ def replicate_interval(values: np.ndarray, mass: float = 0.90) -> tuple[np.ndarr
 def _t_quantile(replicates: int, mass: float) -> float:
     r"""Half width of the central interval of Student's t with one degree of freedom less than replicates.
 
-    For an integer :math:`\nu` the probability within :math:`\pm t`, with :math:`\theta = \arctan(t / \sqrt\nu)`, is a finite
-    sum; it is solved by bisection, because the library function takes 0.3 s to import. NaN for one replicate.
+    With :math:`\nu` such degrees, the probability within :math:`\pm t` is a finite sum of sines and cosines of
+    :math:`\theta = \arctan(t / \sqrt\nu)`. It is solved by bisection, because the library function takes 0.3 s to
+    import. NaN for one replicate.
 
     References
     ----------
