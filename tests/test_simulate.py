@@ -19,7 +19,7 @@ FIXED = {
     "mfu": 0.4, "goodput": 0.9, "gpu_power_fraction": 0.85, "host_power": 400, "pue": 1.2, "electricity_price": 0.08,
     "grid_intensity": 380, "embodied_carbon": 900, "water_onsite": 0.3, "water_offsite": 3.0, "capex": 40000,
     "residual_share": 0.2, "lifetime": 5, "fleet_utilization": 0.8, "cost_of_capital": 0.09, "operations_rate": 0.05,
-    "rental_price": 2.5, "serving_throughput": 1000, "programme_overhead": 3,
+    "rental_price": 2.5, "serving_throughput": 1000, "programme_overhead": 3, "interruption_rate": 2e-5,
 }  # fmt: skip
 assert set(FIXED) == set(INPUTS)
 LOGNORMAL_PRICE = "rental_price={dist: lognormal, median: 2.5, sigma: 0.4}"

@@ -74,6 +74,28 @@ def effective_utilization(training_flop, accelerator_hours, peak_flop_per_s):
     return training_flop / (accelerator_hours * c.SECONDS_PER_HOUR * peak_flop_per_s)
 
 
+def interruptions(accelerator_hours, interruption_rate):
+    r"""Unexpected interruptions to expect during the run.
+
+    .. math:: I = \lambda h
+
+    Assumes that any accelerator stops the whole job, at a constant rate. How much time they cost is in goodput.
+
+    References
+    ----------
+    Llama Team (2024), arXiv:2407.21783, section 3.3.4.
+    """
+    return accelerator_hours * interruption_rate
+
+
+def hours_between_interruptions(training_days, interruptions):
+    r"""Mean time between unexpected interruptions.
+
+    .. math:: m = \frac{24\, t}{I}
+    """
+    return training_days * c.HOURS_PER_DAY / interruptions
+
+
 def it_energy_mwh(accelerator_hours, tdp, gpu_power_fraction, host_power):
     r"""Energy of accelerators, hosts and network.
 

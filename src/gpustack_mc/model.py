@@ -25,7 +25,8 @@ def phase(*, active_params, tokens, context_flop_factor, accelerator_count, peak
 
 def run(phases: Sequence[Values], *, tdp, gpu_power_fraction, host_power, pue, electricity_price, grid_intensity,
         embodied_carbon, water_onsite, water_offsite, capex, residual_share, lifetime, fleet_utilization,
-        cost_of_capital, operations_rate, rental_price, serving_throughput, programme_overhead):  # fmt: skip
+        cost_of_capital, operations_rate, rental_price, serving_throughput, programme_overhead,
+        interruption_rate):  # fmt: skip
     """Every output of a run from its phases and inputs.
 
     Parameters
@@ -46,6 +47,8 @@ def run(phases: Sequence[Values], *, tdp, gpu_power_fraction, host_power, pue, e
         for name in ("tokens", "training_flop", "accelerator_hours", "training_days", "peak_flop")
     )
     effective_utilization = eq.effective_utilization(training_flop, accelerator_hours, peak_flop / accelerator_hours)
+
+    interruptions = eq.interruptions(accelerator_hours, interruption_rate)
 
     it_energy_mwh = eq.it_energy_mwh(accelerator_hours, tdp, gpu_power_fraction, host_power)
     energy_mwh = eq.energy_mwh(it_energy_mwh, pue)
@@ -71,6 +74,8 @@ def run(phases: Sequence[Values], *, tdp, gpu_power_fraction, host_power, pue, e
         "training_days": training_days,
         "accelerator_hours": accelerator_hours,
         "effective_utilization": effective_utilization,
+        "interruptions": interruptions,
+        "hours_between_interruptions": eq.hours_between_interruptions(training_days, interruptions),
         "it_energy_mwh": it_energy_mwh,
         "energy_mwh": energy_mwh,
         "facility_power_mw": facility_power_mw,
