@@ -31,7 +31,7 @@ KEPT_DRAWS = 2**17
 # Points of each replicate that also run pick-freeze; the error of an index is then far below what is printed.
 ANALYSED_POINTS = 2**14
 CHUNK = 2**12
-STREAM_CHUNK = 2**15
+STREAM_CHUNK = 2**13
 BINS = 2**14
 
 # Phase inputs take dimensions of the Sobol' sequence above those of the table of quantities.
@@ -215,9 +215,10 @@ def _analyse(shape: Shape, arrays: dict[str, Any], cholesky: Any, u_a: Any, u_b:
 @functools.partial(jax.jit, static_argnums=0)
 def _stream(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any, grid: "Grid") -> Any:
     """Propagate without keeping draws: sums of deviations and bin numbers, for `_Tally`."""
-    rows = _propagate(shape, arrays, cholesky, u)
+    rows = jax.lax.optimization_barrier(_propagate(shape, arrays, cholesky, u))
     deviation = rows - grid.centre[:, None]
-    position = (jnp.arcsinh(rows / grid.scale[:, None]) - grid.low[:, None]) * grid.per_unit[:, None]
+    place = jnp.sign(rows) * jnp.log(jnp.abs(rows) / grid.scale[:, None] + 1)
+    position = (place - grid.low[:, None]) * grid.per_unit[:, None]
     finite = jnp.isfinite(rows)
     bins = jnp.where(finite, jnp.clip(position, 0, BINS - 1), 0).astype(jnp.int32)
     return deviation.sum(-1), (deviation**2).sum(-1), bins, rows.shape[1] - finite.sum(-1)
@@ -259,7 +260,7 @@ def simulate(
 
 
 class Grid(NamedTuple):
-    """Histogram bins of variables: equal steps of arcsinh(value/scale), which is the log away from zero."""
+    """Histogram bins of variables: equal steps of sign(x) log(1 + |x|/scale), which is the log away from zero."""
 
     centre: Any
     scale: Any
@@ -468,7 +469,7 @@ class _Tally:
 def _grid(draws: np.ndarray) -> Grid:
     """Bins that hold the pilot draws with a margin of half their range on both sides."""
     scale = np.maximum(np.median(np.abs(draws), axis=1) * 1e-3, 1e-300)
-    position = np.arcsinh(draws / scale[:, None])
+    position = np.sign(draws) * np.log1p(np.abs(draws) / scale[:, None])
     low, high = position.min(axis=1), position.max(axis=1)
     margin = np.maximum((high - low) / 2, 1e-9)
     return Grid(draws.mean(axis=1), scale, low - margin, BINS / (high - low + 2 * margin))
@@ -492,5 +493,6 @@ def _binned_quantiles(counts: np.ndarray, grid: Grid) -> np.ndarray:
         wanted = np.asarray(PROBABILITIES) * cumulative[-1]
         index = np.clip(np.searchsorted(cumulative, wanted, side="left") - 1, 0, BINS - 1)
         inside = (wanted - cumulative[index]) / np.maximum(row[index], 1)
-        columns.append(scale * np.sinh(low + (index + inside) / per_unit))
+        place = low + (index + inside) / per_unit
+        columns.append(np.sign(place) * scale * np.expm1(np.abs(place)))
     return np.stack(columns, axis=1)
