@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from gpustack_mc.fits import goodput, mfu, refit, serving_throughput
-from gpustack_mc.fits.populations import quantile
+from gpustack_mc.priors import Marginal, quantiles
 from gpustack_mc.quantities import BY_NAME
 
 ROOT = refit.priors_root()
@@ -33,7 +33,7 @@ def population(quantity, **where):
 
 def band(quantity, **where):
     found = population(quantity, **where)
-    return quantile(found["family"], found["parameters"], BAND)
+    return quantiles(Marginal(found["family"], found["parameters"]), BAND)
 
 
 def covariate(term, accelerator, active_b, total_b, fp8, moe):
@@ -97,7 +97,7 @@ def test_draws_stay_within_physical_bounds(quantity):
     for found in stored(quantity)["populations"]:
         if "regression" in found["parameters"]:
             continue
-        low, high = quantile(found["family"], found["parameters"], (1e-6, 1 - 1e-6))
+        low, high = quantiles(Marginal(found["family"], found["parameters"]), (1e-6, 1 - 1e-6))
         assert bounds.low <= low < high <= bounds.high, found["where"]
 
 
@@ -128,7 +128,7 @@ def settings(quantity):
 
 def goodput_draws(count=20_000):
     found = population("goodput")
-    grid = quantile(found["family"], found["parameters"], (np.arange(count) + 0.5) / count)
+    grid = quantiles(Marginal(found["family"], found["parameters"]), (np.arange(count) + 0.5) / count)
     return np.random.default_rng(0).permutation(grid)
 
 
@@ -211,7 +211,7 @@ def test_goodput_bounds_raise_the_population():
 # ---- power ----------------------------------------------------------------------------------------------------------
 def test_board_share_that_splits_node_power_is_the_mean_of_the_board_prior():
     found = population("gpu_power_fraction")
-    mean = quantile(found["family"], found["parameters"], (np.arange(10_000) + 0.5) / 10_000).mean()
+    mean = quantiles(Marginal(found["family"], found["parameters"]), (np.arange(10_000) + 0.5) / 10_000).mean()
     assert settings("host_power")["board_fraction"] == pytest.approx(mean, abs=0.01)
 
 

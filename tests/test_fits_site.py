@@ -11,8 +11,8 @@ from statistics import fmean
 import pytest
 
 from gpustack_mc.fits import electricity_price, grid_intensity
-from gpustack_mc.fits.populations import quantile
 from gpustack_mc.fits.refit import read_prior, read_rows, stale
+from gpustack_mc.priors import Marginal, quantiles
 from gpustack_mc.quantities import BY_NAME
 
 PRIORS = Path(__file__).resolve().parents[1] / "priors"
@@ -41,7 +41,7 @@ def population(quantity: str, **where: str) -> dict:
 
 def at(quantity: str, probability: float, **where: str) -> float:
     found = population(quantity, **where)
-    return float(quantile(found["family"], found["parameters"], probability))
+    return float(quantiles(Marginal(found["family"], found["parameters"]), [probability])[0])
 
 
 def median(quantity: str, **where: str) -> float:
@@ -95,7 +95,7 @@ def test_draws_stay_within_physical_bounds(quantity):
     table = BY_NAME[quantity]
     for item in record(quantity)["populations"]:
         # one draw in a million may lie outside, as everywhere in the product
-        low, high = (float(quantile(item["family"], item["parameters"], p)) for p in (1e-6, 1 - 1e-6))
+        low, high = quantiles(Marginal(item["family"], item["parameters"]), [1e-6, 1 - 1e-6])
         assert table.low <= low < high <= table.high, item["where"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from gpustack_mc.fits import refit
-from gpustack_mc.fits.populations import predictive_log_normal, quantile, regression, sixteen_bit_peak
+from gpustack_mc.fits.populations import predictive_log_normal, regression, sixteen_bit_peak
 
 PRIOR = """\
 quantity: goodput
@@ -153,43 +153,6 @@ def test_command_line_names_the_problem_and_fails(capsys):
 
 
 # ---- populations ----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("family", "parameters", "expected"),
-    [
-        ("fixed", {"value": 3.0}, [3.0, 3.0, 3.0]),
-        ("lognormal", {"mu": 0.0, "sigma": 1.0, "shift": 1.0}, 1 + np.exp([-1.0, 0.0, 1.0])),
-        ("logit_normal", {"mu": 0.0, "sigma": 1.0, "high": 2.0}, 2 / (1 + np.exp([1.0, 0.0, -1.0]))),
-        ("normal", {"mean": 5.0, "sd": 2.0}, [3.0, 5.0, 7.0]),
-        ("uniform", {"low": 1.0, "high": 3.0}, 1 + 2 * stats.norm.cdf([-1, 0, 1])),
-        ("log_uniform", {"low": 1.0, "high": 100.0}, 100 ** stats.norm.cdf([-1, 0, 1])),
-        ("zero_inflated_lognormal", {"zero": 0.5, "mu": 0.0, "sigma": 1.0}, [0.0, 0.0, np.nan]),
-        ("sample", {"values": [3.0, 1.0, 2.0]}, [1.0, 2.0, 3.0]),
-        ("sample", {"values": [3.0, 1.0], "weights": [0.9, 0.1]}, [3.0, 3.0, 3.0]),
-    ],
-)
-def test_quantiles_at_one_standard_deviation(family, parameters, expected):
-    found = quantile(family, parameters, stats.norm.cdf([-1, 0, 1]))
-    known = ~np.isnan(expected)
-    np.testing.assert_allclose(found[known], np.asarray(expected)[known], rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("family", "parameters", "mean"),
-    [
-        ("triangular", {"low": 0.0, "mode": 1.0, "high": 5.0}, 2.0),
-        ("pert", {"low": 0.0, "mode": 1.0, "high": 5.0}, 1.5),
-        ("beta", {"a": 2.0, "b": 6.0, "high": 4.0}, 1.0),
-        ("gamma", {"shape": 4.0, "scale": 0.5}, 2.0),
-        ("student_t", {"df": 5.0, "loc": 1.0, "scale": 2.0}, 1.0),
-        ("truncated_normal", {"mean": 1.0, "sd": 1.0, "low": 0.0, "high": 2.0}, 1.0),
-    ],
-)
-def test_quantiles_average_to_the_mean(family, parameters, mean):
-    # The midpoint rule over 100,000 quantiles errs in the tails, by less than 1e-3 for these families.
-    found = quantile(family, parameters, (np.arange(100_000) + 0.5) / 100_000).mean()
-    assert found == pytest.approx(mean, abs=1e-3)
-
-
 def test_predictive_covers_a_new_member_nine_times_in_ten():
     rng = np.random.default_rng(1)
     inside = 0

@@ -80,6 +80,8 @@ def kernel(marginal: Marginal) -> Kernel:
     values = {**_DEFAULTS.get(family, {}), **marginal.parameters}
     if family in ("sample", "choice"):
         return _discrete(values["values"], values.get("weights"))
+    if family not in PARAMETERS:
+        raise ValueError(f"unknown family {family!r}")
     numbers = {name: float(values[name]) for name in PARAMETERS[family]}
     if family in ("beta", "pert", "gamma", "student_t"):
         return Kernel("table", (_table(family, numbers),))

@@ -169,53 +169,6 @@ def evidence(rows: Sequence[dict[str, str]]) -> dict:
     }
 
 
-def quantile(family: str, parameters: dict, probability: float | np.ndarray) -> np.ndarray:
-    """Quantiles of a population without regression, in the unit of the quantity.
-
-    Used to check a fit against physical bounds and published values; draws are made elsewhere.
-    """
-    p = parameters
-    q = np.asarray(probability, dtype=float)
-    low, span = p.get("low", 0.0), p.get("high", 1.0) - p.get("low", 0.0)
-    if family == "fixed":
-        return np.full_like(q, p["value"])
-    if family == "logit_normal":
-        return low + span / (1 + np.exp(-stats.norm.ppf(q, p["mu"], p["sigma"])))
-    if family == "zero_inflated_lognormal":
-        inner = np.clip((q - p["zero"]) / (1 - p["zero"]), 0, 1)
-        return np.where(q <= p["zero"], 0.0, stats.lognorm.ppf(inner, p["sigma"], scale=np.exp(p["mu"])))
-    if family == "sample":
-        order = np.argsort(p["values"])
-        weights = np.asarray(p.get("weights", np.ones(len(order))), dtype=float)[order]
-        place = np.searchsorted(np.cumsum(weights) / weights.sum(), q - 1e-12)
-        return np.asarray(p["values"], dtype=float)[order][np.minimum(place, len(order) - 1)]
-    return _scipy_distribution(family, p, low, span).ppf(q)
-
-
-def _scipy_distribution(family: str, p: dict, low: float, span: float):
-    if family == "normal":
-        return stats.norm(p["mean"], p["sd"])
-    if family == "truncated_normal":
-        return stats.truncnorm((p["low"] - p["mean"]) / p["sd"], (p["high"] - p["mean"]) / p["sd"], p["mean"], p["sd"])
-    if family == "lognormal":
-        return stats.lognorm(p["sigma"], loc=p.get("shift", 0.0), scale=np.exp(p["mu"]))
-    if family == "uniform":
-        return stats.uniform(p["low"], span)
-    if family == "log_uniform":
-        return stats.loguniform(p["low"], p["high"])
-    if family == "triangular":
-        return stats.triang((p["mode"] - low) / span, low, span)
-    if family == "pert":
-        return stats.beta(1 + 4 * (p["mode"] - low) / span, 1 + 4 * (p["high"] - p["mode"]) / span, low, span)
-    if family == "beta":
-        return stats.beta(p["a"], p["b"], low, span)
-    if family == "gamma":
-        return stats.gamma(p["shape"], scale=p["scale"])
-    if family == "student_t":
-        return stats.t(p["df"], p["loc"], p["scale"])
-    raise ValueError(f"unknown family {family!r}")
-
-
 def sixteen_bit_peak(fitted: dict) -> dict:
     r"""Add the term ``fp8`` so that a regression on 16-bit peaks also serves scenarios with an fp8 peak.
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from gpustack_mc.fits.populations import quantile
+from gpustack_mc.priors import Marginal, quantiles
 from gpustack_mc.quantities import BY_NAME, INPUTS
 
 FACTS = (
@@ -281,7 +281,7 @@ def _validate_population(name: str, population: dict, record: dict, used: dict[s
         _validate_regression(name, population)
         return
     try:
-        low, high = (float(quantile(population["family"], population["parameters"], p)) for p in (_TAIL, 1 - _TAIL))
+        low, high = quantiles(Marginal(population["family"], population["parameters"]), [_TAIL, 1 - _TAIL])
     except (KeyError, TypeError, ValueError) as error:
         raise PriorError(f"{name}: {error}") from error
     if not (quantity.low <= low <= high <= quantity.high):
