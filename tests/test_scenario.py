@@ -154,8 +154,11 @@ BAD_INPUTS = [
     ("mfu: 38", "7:8", "inputs.mfu: 38 is above 1. MFU is a share of peak FLOP/s: 38% is written 0.38."),
     ("pue: 0.9", "7:8", "inputs.pue: 0.9 is below 1. PUE is facility energy over IT energy"),
     ("mfu: {low: 0.5, high: 0.3}", "7:8", "low (0.5) must be below high (0.3)"),
-    ("mfu: {low: 0.3, high: 0.5, mass: 0}", "7:36", "inputs.mfu.mass: 0 is not between 0 and 1"),
-    ("mfu: {low: 0.3, high: 0.5, mass: 1}", "7:36", "inputs.mfu.mass: 1 is not between 0 and 1"),
+    ("mfu: {low: 0.3, high: 0.5, mass: 0}", "7:36", "inputs.mfu.mass: 0 is not between 0.01 and 0.999999"),
+    ("mfu: {low: 0.3, high: 0.5, mass: 1}", "7:36", "inputs.mfu.mass: 1 is not between 0.01 and 0.999999"),
+    ("mfu: {low: 0.3, high: 0.5, mass: 1e-300}", "7:36", "inputs.mfu.mass: 1e-300 is not between"),
+    ("capex: {dist: lognormal, mu: 900, sigma: 1}", "7:10", "this lognormal reaches"),
+    ("tdp: {prior: tdp}", "7:8", "fitted priors describe inputs"),
     ("mfu: {low: 0, high: 0.5}", "7:14", "inputs.mfu.low: 0 is not possible"),
     (
         "pue: {low: 1, high: 1.5}",

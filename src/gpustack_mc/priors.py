@@ -191,7 +191,9 @@ def quantiles(marginal: Marginal, u: Sequence[float] | np.ndarray) -> np.ndarray
     """
     points = np.asarray(u, dtype=float)
     form, arrays = kernel(marginal)
-    return np.asarray(quantile(form, arrays, points, _ndtri(points), np, _ndtri))
+    # A wild statement overflows to infinity, which its caller compares with the physical bounds.
+    with np.errstate(over="ignore"):
+        return np.asarray(quantile(form, arrays, points, _ndtri(points), np, _ndtri))
 
 
 # ---- from what people state to a marginal ------------------------------------------------------------------------

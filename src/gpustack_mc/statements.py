@@ -13,6 +13,8 @@ from gpustack_mc.yamlfile import Path_
 
 # One draw in a million outside the physical bounds is the most that a stated distribution may have.
 TAIL = 1e-6
+# Outside these an interval says next to nothing about the other quantiles.
+MASS = (0.01, 0.999999)
 _PROBABILITY = {"p05": 0.05, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95}
 _DIVISORS = ("mfu", "goodput", "lifetime", "fleet_utilization", "serving_throughput")
 # Stands in for a value that is wrong, so that reading can go on and tell all that is wrong.
@@ -93,28 +95,9 @@ class Statements:
 
         match value:
             case schema.Interval():
-                if not 0 < value.mass < 1:
-                    self.fail((*path, "mass"), f"{value.mass:g} is not between 0 and 1.", "Write 0.9 for 90%.")
-                    return UNKNOWN, ""
-                low, high = read(value.low, "low"), read(value.high, "high")
-                tail = (1 - value.mass) / 2
-                if np.isnan(low) or np.isnan(high):
-                    return UNKNOWN, ""
-                if not low < high:
-                    raise StatementError(f"low ({low:g}) must be below high ({high:g}).")
-                words = f"{value.mass:.0%} between {value.low} and {value.high}"
-                return priors.from_quantiles(quantity, (tail, low), (1 - tail, high)), words
+                return self._interval(value, quantity, path, read)
             case schema.Quantiles():
-                stated = {name: getattr(value, name) for name in value.model_fields_set}
-                if len(stated) != 2:
-                    raise StatementError(
-                        f"state exactly two quantiles, found {len(stated)} ({', '.join(sorted(stated))})."
-                    )
-                pairs = [(_PROBABILITY[name], read(amount, name)) for name, amount in stated.items()]
-                words = " and ".join(f"{name} {amount}" for name, amount in stated.items())
-                if any(np.isnan(pair[1]) for pair in pairs):
-                    return UNKNOWN, ""
-                return priors.from_quantiles(quantity, *pairs), words
+                return self._two_quantiles(value, quantity, read)
             case schema.Distribution():
                 return self._named(value, quantity, read)
             case schema.Sample():
@@ -122,8 +105,36 @@ class Statements:
                 return Marginal("sample", {"values": values}), f"{len(values)} values"
             case schema.Choice():
                 return self._choice(value, read), f"choice of {len(value.choice)}"
+            case schema.FittedPrior():
+                raise StatementError("fitted priors describe inputs; state a number, an interval or a distribution.")
             case _:
                 return Marginal("fixed", {"value": read(value)}), value if isinstance(value, str) else ""
+
+    def _interval(
+        self, value: schema.Interval, quantity: Quantity, path: Path_, read: Callable
+    ) -> tuple[Marginal, str]:
+        if not MASS[0] <= value.mass <= MASS[1]:
+            found = f"{value.mass:g} is not between {MASS[0]:g} and {MASS[1]:g}."
+            self.fail((*path, "mass"), found, "Write 0.9 for 90%.")
+            return UNKNOWN, ""
+        low, high = read(value.low, "low"), read(value.high, "high")
+        tail = (1 - value.mass) / 2
+        if np.isnan(low) or np.isnan(high):
+            return UNKNOWN, ""
+        if not low < high:
+            raise StatementError(f"low ({low:g}) must be below high ({high:g}).")
+        words = f"{value.mass:.0%} between {value.low} and {value.high}"
+        return priors.from_quantiles(quantity, (tail, low), (1 - tail, high)), words
+
+    def _two_quantiles(self, value: schema.Quantiles, quantity: Quantity, read: Callable) -> tuple[Marginal, str]:
+        stated = {name: getattr(value, name) for name in value.model_fields_set}
+        if len(stated) != 2:
+            raise StatementError(f"state exactly two quantiles, found {len(stated)} ({', '.join(sorted(stated))}).")
+        pairs = [(_PROBABILITY[name], read(amount, name)) for name, amount in stated.items()]
+        words = " and ".join(f"{name} {amount}" for name, amount in stated.items())
+        if any(np.isnan(pair[1]) for pair in pairs):
+            return UNKNOWN, ""
+        return priors.from_quantiles(quantity, *pairs), words
 
     def _choice(self, value: schema.Choice, read: Callable) -> Marginal:
         values = [read(amount, "choice", i) for i, amount in enumerate(value.choice)]
