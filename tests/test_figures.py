@@ -42,7 +42,7 @@ PHASES = (
     "{name: pre-training on the general web mixture with annealing and all the rest of it,"
     " tokens: {low: 13e12, high: 15e12}, mfu: {low: 0.3, high: 0.5}}, {name: long context, tokens: 1e12}"
 )
-ODD_NAME = "Ünï <b>70B</b> & $x_1$ for $14M {braces} \\alpha^2 訓練 🚀 \u202e\t" + "endlessword" * 10
+ODD_NAME = "Ünï <b>70B</b> & $x_1$ for $14M {braces} \\alpha^2 訓練 🚀 字\t" + "endlessword" * 10
 CASES = {
     "many": (
         *INTERVALS,

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpustack_mc.fits import goodput, mfu, refit, serving_throughput
+from gpustack_mc.fits import refit, serving_throughput
 from gpustack_mc.priors import Marginal, quantiles
 from gpustack_mc.quantities import BY_NAME
 
 ROOT = refit.priors_root()
 QUANTITIES = (
-    "mfu", "goodput", "gpu_power_fraction", "host_power", "capex", "rental_price", "serving_throughput",
+    "gpu_power_fraction", "host_power", "capex", "rental_price", "serving_throughput",
     "embodied_carbon",
 )  # fmt: skip
 BAND = (0.05, 0.5, 0.95)
@@ -101,7 +101,7 @@ def test_draws_stay_within_physical_bounds(quantity):
         assert bounds.low <= low < high <= bounds.high, found["where"]
 
 
-@pytest.mark.parametrize("quantity", ["mfu", "host_power", "capex", "rental_price", "serving_throughput"])
+@pytest.mark.parametrize("quantity", ["host_power", "capex", "rental_price", "serving_throughput"])
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
 def test_regressions_stay_within_physical_bounds_for_every_accelerator(quantity, accelerator):
     low, _, high = regression_band(quantity, accelerator)
@@ -121,91 +121,8 @@ def test_accelerator_aliases_are_unambiguous():
     assert len(ACCELERATORS) == 33
 
 
-# ---- mfu and goodput ------------------------------------------------------------------------------------------------
 def settings(quantity):
     return {name: setting["value"] for name, setting in refit.read_prior(quantity)["settings"].items()}
-
-
-def goodput_draws(count=20_000):
-    found = population("goodput")
-    grid = quantiles(Marginal(found["family"], found["parameters"]), (np.arange(count) + 0.5) / count)
-    return np.random.default_rng(0).permutation(grid)
-
-
-def test_mfu_uses_the_moments_of_the_shipped_goodput_prior():
-    log_goodput = np.log(goodput_draws())
-    assert settings("mfu")["goodput_log_mean"] == pytest.approx(log_goodput.mean(), abs=0.002)
-    assert settings("mfu")["goodput_log_sd"] == pytest.approx(log_goodput.std(), abs=0.004)
-
-
-def test_mfu_knows_every_generation_and_peak_of_the_table():
-    assert set(settings("mfu")["generations"]) == {row["generation"] for row in ACCELERATORS.values()}
-    for row in refit.read_rows("mfu"):
-        chip = ACCELERATORS[row["accelerator"]]
-        column = "peak_dense_fp8_flops" if row["precision"] == "fp8" else "peak_dense_bf16_flops"
-        assert float(row["peak_flop_per_s"]) == pytest.approx(float(chip[column]))
-        assert row["generation"] == chip["generation"]
-
-
-def test_generation_without_runs_has_the_wider_interval():
-    measured, unseen = (np.log(regression_band("mfu", name)) for name in ("H100-SXM-80GB", "Gaudi3"))
-    assert unseen[2] - unseen[0] > measured[2] - measured[0]
-
-
-def test_mfu_times_goodput_reproduces_published_families_left_out():
-    """Leave one family out: hours of all 118 runs, from all other families."""
-    rows = [row for row in refit.read_rows("mfu") if row["use"] == "yes"]
-    assert len(rows) == 118
-    fitted_settings, log_goodput = settings("mfu"), np.log(goodput_draws(4000))
-    z = stats.norm.ppf((np.arange(4000) + 0.5) / 4000)
-    inside, errors = [], []
-    for family in sorted({row["family"] for row in rows}):
-        fitted = mfu.new_family_regression([row for row in rows if row["family"] != family], fitted_settings)
-        left_out = [row for row in rows if row["family"] == family]
-        runs = mfu.read_runs(left_out, fitted_settings)
-        covariance = np.array(fitted["covariance"])
-        for row, x, utilization in zip(left_out, runs.design, runs.utilization, strict=True):
-            sd = np.sqrt(x @ covariance @ x + fitted["residual_sd"] ** 2)
-            log_u = -np.log1p(np.exp(-(x @ fitted["coefficients"] + sd * z))) + log_goodput
-            low, median, high = np.quantile(log_u, BAND)
-            inside.append(low < np.log(utilization) < high)
-            if row["batch"] == "1":
-                errors.append(abs(np.exp(np.log(utilization) - median) - 1))
-    # 71 families: the binomial sd of a 90% coverage is 0.036 at most. The labs of batch 1, where teams with equal
-    # covariates differ by about 0.2, are easier than the hobby, academic and protein runs of batch 2.
-    assert len(errors) == 75
-    assert 0.86 <= np.mean(inside) <= 0.96
-    assert np.median(errors) <= 0.26
-
-
-def test_mixed_model_finds_the_spread_it_was_given():
-    rng = np.random.default_rng(4)
-    families = np.repeat(np.arange(150), 3)
-    effect = rng.normal(0, 0.5, 150)[families] + rng.normal(0, 0.2, 450)
-    fitted_settings = settings("mfu") | {"goodput_log_mean": 0.0}
-    design = np.zeros((450, len(mfu.terms(fitted_settings))))
-    design[:, 0] = 1.0
-    loose = np.arange(450) % 2 == 0
-    runs = mfu.Runs(1 / (1 + np.exp(-(-1.0 + effect))), design, loose, families.astype(str))
-    found = mfu.mixed_model(runs, fitted_settings)
-    # 150 families give the sd of a family a standard error of about 6%.
-    assert found.family_sd == pytest.approx(0.5, rel=0.2)
-    assert found.record_sd == (pytest.approx(0.2, rel=0.2), pytest.approx(0.2, rel=0.2))
-    assert found.coefficients[0] == pytest.approx(-1.0, abs=0.2)
-
-
-def test_goodput_of_bloom_and_llama_3_lie_within_the_band():
-    low, median, high = band("goodput")
-    assert low < 0.905 < high  # BLOOM: 2569 h of steps in 2838 h
-    assert 0.85 < median < 0.98  # well-run jobs 0.90-0.99, without recovery 0.59-0.85
-
-
-def test_goodput_bounds_raise_the_population():
-    exact = np.array([1.0, 2.0, 3.0])
-    (without,) = goodput.predictive_quantiles(exact, np.array([]), settings("goodput"), (0.5,))
-    (higher,) = goodput.predictive_quantiles(exact, np.array([4.0, 4.0]), settings("goodput"), (0.5,))
-    assert without == pytest.approx(2.0, abs=0.05)  # symmetric, so only the grid moves it
-    assert higher > without + 0.3
 
 
 # ---- power ----------------------------------------------------------------------------------------------------------

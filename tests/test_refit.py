@@ -10,7 +10,7 @@ from gpustack_mc.fits import refit
 from gpustack_mc.fits.populations import predictive_log_normal, regression, sixteen_bit_peak
 
 PRIOR = """\
-quantity: goodput
+quantity: interruption_rate
 title: Test
 description: >-
   Folded
@@ -18,26 +18,24 @@ description: >-
 ladder: [accelerator]
 date: 2026-11-30
 settings:
-  lower_end: {value: 0.4, why: test, source: null}
-  grid_mean: {value: [-3.0, 8.0], why: test, source: null}
-  grid_sd: {value: [0.2, 5.0], why: test, source: null}
-  grid_points: {value: 60, why: test, source: null}
+  accelerators_per_node: {value: 8, why: test, source: null}
+  hours_per_day: {value: 24, why: test, source: null}
 sources:
   paper: {title: A paper, url: "https://example.org", licence: CC0, accessed: "2026-11"}
 limits: [few rows]
 """
 DATA = """\
-id,goodput,bound,year,source,use
-a,0.9,,2024,paper,yes
-b,0.95,,2024,paper,yes
-c,0.8,lower,2023,paper,yes
-d,0.1,,2023,paper,no: not a job
+id,system,accelerators,kind,value,period_days,source,use
+a,one,1024,hours_between,9.0,,paper,yes
+b,two,384,hours_between,100,,paper,yes
+c,three,16384,count,400,54,paper,yes
+d,four,16,count,0,,paper,no: not a job
 """
 
 
 @pytest.fixture
 def root(tmp_path):
-    folder = tmp_path / "goodput"
+    folder = tmp_path / "interruption_rate"
     folder.mkdir()
     (folder / "prior.yaml").write_text(PRIOR)
     (folder / "data.csv").write_text(DATA)
@@ -45,78 +43,79 @@ def root(tmp_path):
 
 
 def edit(root, name, old, new):
-    path = root / "goodput" / name
+    path = root / "interruption_rate" / name
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
 
 
 def test_refit_writes_what_it_returns_and_leaves_no_temporary_file(root):
-    record = refit.refit("goodput", root)
-    stored = json.loads((root / "goodput" / "fit.json").read_text())
+    record = refit.refit("interruption_rate", root)
+    stored = json.loads((root / "interruption_rate" / "fit.json").read_text())
     assert stored == record
     assert stored["description"] == "Folded text."
     assert stored["populations"][0]["rows"] == ["a", "b", "c"]
-    assert sorted(path.name for path in (root / "goodput").iterdir()) == ["data.csv", "fit.json", "prior.yaml"]
+    names = sorted(path.name for path in (root / "interruption_rate").iterdir())
+    assert names == ["data.csv", "fit.json", "prior.yaml"]
 
 
 def test_fit_json_has_sorted_keys_and_one_population_per_line(root):
-    refit.refit("goodput", root)
-    text = (root / "goodput" / "fit.json").read_text()
+    refit.refit("interruption_rate", root)
+    text = (root / "interruption_rate" / "fit.json").read_text()
     stored = json.loads(text)
     assert list(stored) == sorted(stored)
     assert sum('"family"' in line for line in text.splitlines()) == len(stored["populations"])
 
 
 def test_refit_is_deterministic(root):
-    first = refit.as_text(refit.refit("goodput", root))
-    assert refit.as_text(refit.refit("goodput", root)) == first
+    first = refit.as_text(refit.refit("interruption_rate", root))
+    assert refit.as_text(refit.refit("interruption_rate", root)) == first
 
 
 def test_fresh_fit_is_not_stale(root):
-    refit.refit("goodput", root)
-    assert refit.stale("goodput", root) is None
+    refit.refit("interruption_rate", root)
+    assert refit.stale("interruption_rate", root) is None
 
 
 def test_missing_fit_is_stale(root):
-    assert "missing" in refit.stale("goodput", root)
+    assert "missing" in refit.stale("interruption_rate", root)
 
 
 @pytest.mark.parametrize(
     ("name", "old", "new", "reason"),
     [
-        ("data.csv", "a,0.9,", "a,0.91,", "data_sha256"),
-        ("prior.yaml", "value: 60", "value: 61", "settings"),
+        ("data.csv", "1024,hours_between,9.0", "1024,hours_between,9.1", "data_sha256"),
+        ("prior.yaml", "value: 24", "value: 25", "settings"),
         ("prior.yaml", "[few rows]", "[other]", "limits"),
-        ("fit.json", '"mu": ', '"mu": 1', "populations"),
+        ("fit.json", '"n": 3', '"n": 4', "populations"),
     ],
 )
 def test_changed_inputs_and_edited_fits_are_stale(root, name, old, new, reason):
-    refit.refit("goodput", root)
+    refit.refit("interruption_rate", root)
     edit(root, name, old, new)
-    assert reason in refit.stale("goodput", root)
+    assert reason in refit.stale("interruption_rate", root)
 
 
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        ("data.csv", "not a job", "not a job\na,0.9,,2024,paper,yes", "ids occur twice: a"),
+        ("data.csv", "not a job", "not a job\na,one,1024,hours_between,9.0,,paper,yes", "ids occur twice: a"),
         ("data.csv", "no: not a job", "maybe", "'yes' or 'no: reason'"),
-        ("data.csv", "2024,paper,yes", "2024,nobody,yes", "unknown source 'nobody'"),
+        ("data.csv", "54,paper,yes", "54,nobody,yes", "unknown source 'nobody'"),
         ("prior.yaml", "ladder: [accelerator]", "ladder: [colour]", "unknown facts"),
-        ("prior.yaml", "value: 60, why: test", "value: 60", "needs value and why"),
-        ("prior.yaml", "why: test, source: null}\n  grid_points", "why: test, source: x}\n  grid_points", "source 'x'"),
+        ("prior.yaml", "value: 8, why: test", "value: 8", "needs value and why"),
+        ("prior.yaml", "source: null}\n  hours", "source: x}\n  hours", "source 'x'"),
         ("prior.yaml", "licence: CC0, ", "", "licence"),
-        ("prior.yaml", "quantity: goodput", "quantity: mfu", "the folder is 'goodput'"),
+        ("prior.yaml", "quantity: interruption_rate", "quantity: mfu", "the folder is 'interruption_rate'"),
         ("prior.yaml", "limits: [few rows]", "", "missing limits"),
     ],
 )
 def test_bad_priors_are_named_and_leave_the_old_fit(root, name, old, new, message):
-    before = refit.as_text(refit.refit("goodput", root))
+    before = refit.as_text(refit.refit("interruption_rate", root))
     edit(root, name, old, new)
     with pytest.raises(refit.PriorError, match=message.replace("(", r"\(")):
-        refit.refit("goodput", root)
-    assert (root / "goodput" / "fit.json").read_text() == before
+        refit.refit("interruption_rate", root)
+    assert (root / "interruption_rate" / "fit.json").read_text() == before
 
 
 @pytest.mark.parametrize(
@@ -127,19 +126,19 @@ def test_bad_priors_are_named_and_leave_the_old_fit(root, name, old, new, messag
         ({"rows": ["d"]}, "rows d are not"),
         ({"sources": ["blog"]}, "no source blog"),
         ({"rows": []}, "judged:"),
-        ({"family": "normal", "parameters": {"mean": 0.9, "sd": 0.1}}, "draws reach"),
+        ({"family": "normal", "parameters": {"mean": 0.1, "sd": 0.1}}, "draws reach"),
         ({"family": "cauchy", "parameters": {}}, "unknown family"),
         ({"parameters": {"regression": {"terms": ["phase_of_moon"]}}}, "no scenario supplies"),
         ({"family": "beta", "parameters": {"regression": {"terms": ["intercept"]}}}, "needs family"),
     ],
 )
 def test_bad_populations_are_refused(root, monkeypatch, change, message):
-    from gpustack_mc.fits import goodput
+    from gpustack_mc.fits import interruption_rate as program
 
-    good = goodput.fit
-    monkeypatch.setattr(goodput, "fit", lambda rows, settings: [p._replace(**change) for p in good(rows, settings)])
+    good = program.fit
+    monkeypatch.setattr(program, "fit", lambda rows, settings: [p._replace(**change) for p in good(rows, settings)])
     with pytest.raises(refit.PriorError, match=message):
-        refit.refit("goodput", root)
+        refit.refit("interruption_rate", root)
 
 
 def test_unknown_quantity_is_refused(root):

@@ -132,7 +132,7 @@ def test_text(stored):
     assert lines[0].startswith("70B parameters on 15T tokens with 8,192 H100-SXM-80GB: ")
     assert lines[0].endswith("(90% intervals).")
     text = "\n".join(lines)
-    for part in ("median", "50% interval", "90% interval", "CO2e, location-based, direct",
+    for part in ("median", "50% interval", "90% interval", "CO2e, operational, location-based, direct",
                  "P(run time at most 45 d) = ",
                  "outside the 90% interval: a unit slip", "what drives cost, owned", "fitted: ",
                  "Seed 3, 4,096 samples",

@@ -189,7 +189,9 @@ BAD_INPUTS = [
     ("host_power: 5 kWh", "7:15", "is an energy, but this is a power"),
     ("mfuu: 0.4", "7:3", "unknown key 'mfuu' in inputs. Did you mean mfu?"),
     ("rental_price: {prior: rentalprice}", "7:25", "there is no prior 'rentalprice'. Did you mean rental_price"),
-    ("rental_price: {prior: mfu}", "7:25", "the prior of mfu is in 1, not in USD/h"),
+    ("rental_price: {prior: mfu}", "7:25", "mfu is predicted from the whole scenario"),
+    ("rental_price: {prior: pue}", "7:25", "the prior of pue is in 1, not in USD/h"),
+    ("mfu: {prior: programme_overhead}", "7:8", "the prior of programme_overhead reaches"),
     ("rental_price: {prior: rental_price, where: {colour: red}}", "7:", "this prior does not depend on it"),
     ("rental_price: {prior: rental_price, where: {term: forever}}", "7:", "'forever' has no data"),
 ]

@@ -136,14 +136,18 @@ def region_ladder(region: Region) -> tuple[str, ...]:
     return tuple(ladder)
 
 
+# Inputs that are fitted together and kept in one folder.
+JOINT = {"mfu": "utilization", "goodput": "utilization"}
+
+
 def fit_path(quantity: str) -> Path:
     """Return where the fitted prior of a quantity is kept."""
-    return folder("priors") / quantity / "fit.json"
+    return folder("priors") / JOINT.get(quantity, quantity) / "fit.json"
 
 
 @functools.cache
 def fit_record(quantity: str) -> dict:
-    """Return the fitted prior of a quantity, as written by `gpustack_mc.fits.refit`."""
+    """Return the fitted prior of a quantity, as written by `fits.refit` or, if joint, by `fits.utilization_fit`."""
     return json.loads(fit_path(quantity).read_text(encoding="utf-8"))
 
 

@@ -29,7 +29,13 @@ def assumptions(source: str | Path, overrides: Iterable[str] = ()) -> dict[str, 
             "sources": [source._asdict() for source in item.sources],
             "fell_back_from": list(item.missed),
         }
-    return {"schema_version": 1, "name": problem.name, "basis": problem.basis, "inputs": inputs}
+    return {
+        "schema_version": 1,
+        "name": problem.name,
+        "basis": problem.basis,
+        "notes": list(problem.notes),
+        "inputs": inputs,
+    }
 
 
 def text(found: dict[str, Any]) -> str:
@@ -38,6 +44,7 @@ def text(found: dict[str, Any]) -> str:
     names, values = (max(len(row[i]) for row in rows) for i in (0, 1))
     lines = [f"{found['name']}: the scenario is sound. What will be assumed (median and 90% interval):"]
     lines += [f"  {key.ljust(names)}  {value.ljust(values)}  {about}" for key, value, about in rows]
+    lines += [f"  note: {note}" for note in found["notes"]]
     return "\n".join(lines)
 
 

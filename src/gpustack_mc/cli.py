@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ def run(
     elif not quiet:
         from gpustack_mc import summary
 
-        click.echo(summary.text(done.summary, done.ownership, click.style))
+        style = {} if os.environ.get("NO_COLOR") else {"style": click.style}
+        click.echo(summary.text(done.summary, done.ownership, **style))
 
 
 @cli.command()
@@ -192,6 +194,8 @@ class ProgressBar:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line; every failure is one line on stderr and an exit code."""
+    # Overflows end as infinities, which are refused with a place; NumPy's own words would break the one line.
+    warnings.filterwarnings("ignore", category=RuntimeWarning)
     arguments = list(sys.argv[1:] if args is None else args)
     as_json = "--json" in arguments
     try:
@@ -209,6 +213,10 @@ def main(args: Sequence[str] | None = None) -> None:
         # The reader of our output has gone, e.g. `| head`; Python must not complain about it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        code = _fail(
+            GpustackError("cannot-write", f"cannot write the output: {error.strerror or error}."), False, arguments
+        )
     except MemoryError:
         failure = GpustackError("out-of-memory", "not enough memory.", "Use fewer --samples.")
         code = _fail(failure, as_json, arguments)

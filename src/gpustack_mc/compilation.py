@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 from gpustack_mc import __version__
@@ -28,14 +29,16 @@ def use_cache() -> bool:
     """
     import jax
 
-    folder = cache_folder()
     try:
+        folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home
         return False
     if not os.access(folder, os.W_OK):
         return False
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    # A damaged entry is compiled again; nothing the user could do about it.
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     return True

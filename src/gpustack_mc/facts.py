@@ -41,6 +41,13 @@ def facts_of(
     return Facts(ladders, _covariates(file, accelerator, inputs, moe, year), year)
 
 
+def medians(inputs: dict[str, Input]) -> dict[str, float]:
+    """Return the median of each input; the tokens of phases add up to those of the run."""
+    middle = {key: float(priors.quantiles(item.marginal, [0.5])[0]) for key, item in inputs.items()}
+    in_phases = [value for key, value in middle.items() if key.startswith("tokens@")]
+    return middle | ({"tokens": sum(in_phases)} if in_phases else {})
+
+
 def _is_moe(file: ScenarioFile) -> bool:
     if file.workload.architecture is None:
         return file.workload.active_params is not None
@@ -51,7 +58,7 @@ def _covariates(
     file: ScenarioFile, accelerator: Accelerator | None, inputs: dict[str, Input], moe: bool, year: int | None
 ) -> dict[str, float]:
     """Numbers for regressions, at the median of what is uncertain; what is unknown is absent."""
-    middle = {name: float(priors.quantiles(item.marginal, [0.5])[0]) for name, item in inputs.items()}
+    middle = medians(inputs)
     size = float(np.log10(middle.get("active_params", middle["params"]) / 1e9))
     covariates = {
         "log10_active_params_b": size,

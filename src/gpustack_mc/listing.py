@@ -43,7 +43,7 @@ def quantities() -> Table:
             "role": q.role,
             "scope": q.scope,
             "low": q.low,
-            "high": q.high,
+            "high": q.high if q.high < float("inf") else None,
             "description": q.description,
         }
         for q in QUANTITIES
@@ -92,13 +92,14 @@ def priors() -> Table:
     table = []
     for name in INPUTS:
         fit = catalog.fit_record(name)
-        rows = {row for population in fit["populations"] for row in population["rows"]}
+        populations = fit.get("populations", [])
+        rows = {row for population in populations for row in population["rows"]}
         table.append(
             {
                 "prior": name,
-                "unit": fit["unit"],
-                "populations": len(fit["populations"]),
-                "rows": len(rows),
+                "unit": BY_NAME[name].unit,
+                "populations": len(populations) or 1,
+                "rows": len(rows) or sum(fit["rows"].values()),
                 "sources": len(fit["sources"]),
                 "date": fit["date"],
                 "title": fit["title"],
@@ -117,9 +118,9 @@ def prior(name: str) -> dict[str, Any]:
     """
     if name not in INPUTS:
         raise InputError("unknown-prior", f"there is no prior {name[:60]!r}.", did_you_mean(name, INPUTS))
-    fit = dict(catalog.fit_record(name))
+    fit = dict(catalog.fit_record(name)) | {"quantity": name}
     populations = []
-    for population in fit["populations"]:
+    for population in fit.get("populations", []):
         shown = dict(population)
         if "regression" not in population["parameters"]:
             marginal = marginals.Marginal(population["family"], population["parameters"])
@@ -142,6 +143,11 @@ def prior_text(fit: dict[str, Any]) -> str:
         else:
             spread = "regression on " + ", ".join(population["parameters"]["regression"]["terms"])
         lines.append(f"  {where}: {spread}; {population['label']}, n={population['n']}, {population['family']}")
+    if "summary" in fit:
+        lines.append(f"  joint posterior of {fit['families']} families, rows {fit['rows']}; 5%, 50%, 95%:")
+        lines += [f"    {key}: {m:.3g} ({a:.3g} – {b:.3g})" for key, (a, m, b) in fit["summary"].items()]
+        found = fit["diagnostics"]
+        lines.append(f"    R-hat {found['r_hat']:.3f}, ESS {found['ess_bulk']:.0f}, {found['divergences']} divergences")
     lines += ["", "sources", *(f"  {s['title']}, {s['url']} ({s['licence']})" for s in fit["sources"].values())]
     lines += ["", "limits", *(f"  {limit}" for limit in fit["limits"])]
     return "\n".join(lines)

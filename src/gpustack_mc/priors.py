@@ -59,6 +59,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "zero_inflated_lognormal": ("zero", "mu", "sigma"),
     "sample": ("values",),
     "choice": ("values", "weights"),
+    "tabulated": ("values",),
 }
 _DEFAULTS: dict[str, dict[str, float]] = {
     "lognormal": {"shift": 0.0},
@@ -80,6 +81,8 @@ def kernel(marginal: Marginal) -> Kernel:
     values = {**_DEFAULTS.get(family, {}), **marginal.parameters}
     if family in ("sample", "choice"):
         return _discrete(values["values"], values.get("weights"))
+    if family == "tabulated":
+        return Kernel("table", (np.asarray(values["values"], dtype=float),))
     if family not in PARAMETERS:
         raise ValueError(f"unknown family {family!r}")
     numbers = {name: float(values[name]) for name in PARAMETERS[family]}
@@ -279,7 +282,19 @@ def checked(marginal: Marginal) -> Marginal:
         raise StatementError(f"mode ({p['mode']:g}) must lie between low ({p['low']:g}) and high ({p['high']:g}).")
     if family == "log_uniform" and p["low"] <= 0:
         raise StatementError(f"low is {p['low']:g}; log_uniform needs it above 0.")
+    _check_shape(family, p)
     return marginal
+
+
+def _check_shape(family: str, p: Mapping[str, Any]) -> None:
+    """Refuse shapes whose quantiles float64 cannot tell apart."""
+    for name in ("a", "b", "shape", "df"):
+        if name in p and not 1e-3 <= p[name] <= 1e6:
+            raise StatementError(f"{name} is {p[name]:g}; use a value between 0.001 and 1e6.")
+    if family == "truncated_normal":
+        inside = _NORMAL.cdf((p["high"] - p["mean"]) / p["sd"]) - _NORMAL.cdf((p["low"] - p["mean"]) / p["sd"])
+        if inside < 1e-6:
+            raise StatementError(f"this normal has no mass between {p['low']:g} and {p['high']:g}.")
 
 
 # ---- fitted priors -----------------------------------------------------------------------------------------------

@@ -105,6 +105,8 @@ class Problem(NamedTuple):
     published : dict of str to Published
     basis : dict of str to str
         Choices that every number depends on: carbon basis, accounting.
+    notes : tuple of str
+        What the user should know before trusting the answer.
     place : callable
         Where a path of the file stands, for later errors.
     """
@@ -120,4 +122,5 @@ class Problem(NamedTuple):
     questions: dict[str, float]
     published: dict[str, Published]
     basis: dict[str, str]
+    notes: tuple[str, ...]
     place: Callable[..., Place]

@@ -1,6 +1,7 @@
 """A scenario document with its overrides: structure, and where each part stands."""
 
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pydantic import ValidationError
@@ -43,10 +44,14 @@ class Reader(Statements):
 
     def _override(self, override: str) -> None:
         key, equals, text = override.partition("=")
-        place = Place(f"--set {override}")
+        place = _set_place(override)
         if not equals or not key.strip():
             raise InputError("bad-override", "not of the form key=value.", "Write --set mfu=0.4.", place)
-        path: list[str | int] = [int(part) if part.isdigit() else part for part in key.strip().split(".")]
+        path: list[str | int] = [
+            int(part) if part.isascii() and part.isdigit() else part for part in key.strip().split(".")
+        ]
+        if len(path) > yamlfile.MAX_DEPTH:
+            raise InputError("bad-override", "nested too deep.", "A scenario needs four levels.", place)
         if path[0] not in schema.ScenarioFile.model_fields and path[0] in schema.Inputs.model_fields:
             path.insert(0, "inputs")
         value = yamlfile.parse_value(text, str(place)) if text.strip() else None
@@ -68,7 +73,7 @@ class Reader(Statements):
         """Return where a path stands: in the file, or in the override that set it."""
         for depth in range(len(path), 0, -1):
             if path[:depth] in self.overridden:
-                return Place(f"--set {self.overridden[path[:depth]]}")
+                return _set_place(self.overridden[path[:depth]])
         return self.document.place(path, key=key)
 
     # ---- structure ----
@@ -81,8 +86,10 @@ class Reader(Statements):
         InputError
             Keys or kinds of values are wrong.
         """
-        for path in _empty_values(self.document.data):
+        for path in _where(self.document.data, lambda value: value is None):
             self.fail(path, "has no value.", "Give one, or remove the key.", "no-value", key=True)
+        for path in _where(self.document.data, _is_unprintable):
+            self.fail(path, "holds control characters.", "Remove them.", "control-character")
         self.stop_if_wrong()
         try:
             return schema.ScenarioFile.model_validate(self.document.data)
@@ -147,16 +154,32 @@ class Reader(Statements):
         return list(schema.PARTS.get(parent, schema.ScenarioFile).model_fields)
 
 
-def _empty_values(data: Any, path: yamlfile.Path_ = ()) -> Iterator[yamlfile.Path_]:
-    """Yield the paths of keys without a value, which YAML reads as null."""
+def _set_place(override: str) -> Place:
+    """Return the place of an override, cut to what fits a line, without characters that steer a terminal."""
+    shown = "".join(character if character.isprintable() else "?" for character in override)
+    return Place(f"--set {shown[:80]}{'...' if len(shown) > 80 else ''}")
+
+
+def _where(data: Any, condition: Callable[[Any], bool], path: yamlfile.Path_ = ()) -> Iterator[yamlfile.Path_]:
+    """Yield the paths of values that fulfil a condition."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for step, value in items:
-        if value is None:
+        if condition(value):
             yield (*path, step)
         else:
-            yield from _empty_values(value, (*path, step))
+            yield from _where(value, condition, (*path, step))
 
 
+def _is_unprintable(value: Any) -> bool:
+    """Whether a text holds what neither a terminal nor a file should get; line breaks and tabs are fine."""
+    return isinstance(value, str) and any(
+        (unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t") or character in _DIRECTION
+        for character in value
+    )
+
+
+# Characters that make a text read in another order than it is written.
+_DIRECTION = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _WANTED = {"int_type": "a whole number", "float_type": "a number", "string_type": "text"}
 _MISSING = {
     "schema_version": "Add `schema_version: 1`.",

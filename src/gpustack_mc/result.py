@@ -5,6 +5,7 @@ Groups follow ArviZ: ``prior`` holds the draws of the inputs, ``prior_predictive
 (chain, draw) with one chain, so that ArviZ reads them without being told anything.
 """
 
+import io
 import json
 import platform
 from datetime import UTC, datetime
@@ -70,7 +71,9 @@ def write(tree: xr.DataTree, path: Path) -> None:
     import h5netcdf
     import h5py
 
-    with h5netcdf.File(path, "w") as file:
+    # In memory first: when the disk is full HDF5 crashes while closing a file, and Python does not.
+    buffer = io.BytesIO()
+    with h5netcdf.File(buffer, "w") as file:
         for node in tree.subtree:
             group = file if node.path == "/" else file.create_group(node.path)
             group.attrs.update(node.attrs)
@@ -85,6 +88,7 @@ def write(tree: xr.DataTree, path: Path) -> None:
                     data=values.astype(object) if text else values,
                 )
                 stored.attrs.update(variable.attrs)
+    path.write_bytes(buffer.getbuffer())
 
 
 def _root_attributes(simulation: Simulation) -> dict[str, Any]:
@@ -115,6 +119,7 @@ def _root_attributes(simulation: Simulation) -> dict[str, Any]:
         "basis": json.dumps(problem.basis),
         "questions": json.dumps(problem.questions),
         "published": json.dumps(published),
+        "notes": json.dumps(problem.notes),
     }
 
 

@@ -1,5 +1,6 @@
 """One scenario from file to results: the whole of ``gpustack-mc run`` as one function."""
 
+import contextlib
 import importlib
 import json
 import threading
@@ -8,14 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpustack_mc import storage
-from gpustack_mc.design import make_design
+from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError
+from gpustack_mc.problem import Problem
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.simulate import simulate
 
 if TYPE_CHECKING:
     import xarray as xr
 
+# Fewer have no tails to speak of, and no Monte Carlo error that is one.
+FEWEST_SAMPLES = 256
 # More would take hours and no output is known better than by a billion samples.
 MOST_SAMPLES = 2**30
 # Pictures by file name, and the function of `gpustack_mc.figures` that draws each.
@@ -74,19 +78,36 @@ def run_scenario(
     GpustackError
         Bad input, or results that cannot be written.
     """
-    if not 1 <= samples <= MOST_SAMPLES:
-        raise InputError(
-            "bad-samples", f"--samples {samples:,} is not between 1 and {MOST_SAMPLES:,}.", "65536 gives three digits."
-        )
+    if not FEWEST_SAMPLES <= samples <= MOST_SAMPLES:
+        found = f"--samples {samples:,} is not between {FEWEST_SAMPLES} and {MOST_SAMPLES:,}."
+        raise InputError("bad-samples", found, "65536 gives three digits.")
     problem = load_scenario(source, overrides)
     folder = out if out is not None else Path("reports") / storage.slug(_stem(source, problem.name))
+    made = with_files and not folder.exists()
     if with_files:
         storage.require_folder(folder)
+    try:
+        return _run(problem, folder, make_design(samples, method, seed), pictures, with_files, progress)
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _run(
+    problem: Problem,
+    folder: Path,
+    design: Design,
+    pictures: Sequence[str],
+    with_files: bool,
+    progress: Callable[[float], None],
+) -> Done:
     later = ["gpustack_mc.summary", "gpustack_mc.result"]
     later += ["h5netcdf"] if with_files else []
     later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and pictures else []
     _load_meanwhile(*later)
-    simulation = simulate(problem, make_design(samples, method, seed), progress=progress)
+    simulation = simulate(problem, design, progress=progress)
 
     from gpustack_mc.result import to_datatree
     from gpustack_mc.summary import summarise
@@ -120,14 +141,15 @@ def _stem(source: str | Path, name: str) -> str:
     return name if str(source) == "-" else Path(source).stem
 
 
-def _write(tree: "xr.DataTree", summary: dict[str, Any], folder: Path, pictures: Iterable[str]) -> None:
+def _write(tree: "xr.DataTree", summary: dict[str, Any], folder: Path, pictures: Sequence[str]) -> None:
+    """Write all files, or leave the folder as it was."""
     from gpustack_mc.result import write
 
-    with storage.replacing(folder / "result.nc") as path:
-        write(tree, path)
-    storage.write_text(folder / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    for name in pictures:
-        from gpustack_mc import figures
+    paths = [folder / "result.nc", folder / "summary.json", *(folder / f"{name}.png" for name in pictures)]
+    with storage.replacing_all(paths) as (result, text, *drawn):
+        write(tree, result)
+        text.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        for name, path in zip(pictures, drawn, strict=True):
+            from gpustack_mc import figures
 
-        with storage.replacing(folder / f"{name}.png") as path:
             figures.save(getattr(figures, PICTURES[name])(tree), path)

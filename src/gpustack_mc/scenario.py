@@ -1,16 +1,18 @@
 """From a scenario file to a `Problem`: every quantity of the model with its distribution, origin and source."""
 
+import datetime
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpustack_mc import catalog, priors, schema, units, yamlfile
+from gpustack_mc import catalog, constants, formatting, priors, schema, units, yamlfile
+from gpustack_mc.efficiency import efficiency
 from gpustack_mc.errors import InputError, did_you_mean
-from gpustack_mc.facts import facts_of
+from gpustack_mc.facts import facts_of, medians
 from gpustack_mc.priors import Facts, Marginal, StatementError
 from gpustack_mc.problem import PHASE_KEYS, QUESTIONS, Input, Phase, Problem, Published, Source
 from gpustack_mc.quantities import BY_NAME, INPUTS, Quantity
@@ -51,7 +53,8 @@ class _Resolver(Reader):
         phases, phase_inputs = self._phases(file, accelerator, inputs)
         self.stop_if_wrong()
         facts = facts_of(file, accelerator, region, inputs, self._year(file))
-        inputs |= self._prior_inputs(file, facts, entered)
+        predicted = self._predicted(file, accelerator, medians(inputs | phase_inputs), facts.year)
+        inputs |= self._prior_inputs(file, facts, entered, predicted)
         inputs |= phase_inputs
         correlated, correlation = self._correlation(file, inputs)
         questions = self._questions(file)
@@ -72,6 +75,7 @@ class _Resolver(Reader):
             questions=questions,
             published=published,
             basis=self._basis(file, ordered),
+            notes=tuple(self._notes(file, ordered, predicted)),
             place=self.located,
         )
 
@@ -256,8 +260,8 @@ class _Resolver(Reader):
 
     def _context(self, workload: schema.Workload, length: int, path: yamlfile.Path_, key: str, active: Input) -> Input:
         quantity = BY_NAME["context_flop_factor"]
-        fit = catalog.fit_record("mfu")
-        reference = fit["settings"]["reference_sequence_length"]
+        # Attention at the run's own context length is in the prediction of MFU.
+        reference = workload.sequence_length or catalog.fit_record("utilization")["settings"]["typical_sequence_length"]
         if workload.n_layers is None or workload.d_model is None:
             self.fail(
                 path,
@@ -270,24 +274,36 @@ class _Resolver(Reader):
         attention = 6 * workload.n_layers * workload.d_model
         factor = (6 * params + attention * length) / (6 * params + attention * reference)
         words = f"causal attention over {length:,} tokens, against {reference:,} in the fitted runs"
+        if not quantity.low <= factor <= quantity.high:
+            self.fail(
+                path, f"this context makes FLOP per token {factor:.3g} times the usual.", "Check the model's shape."
+            )
         return Input(key, quantity, Marginal("fixed", {"value": factor}), "derived", words)
 
     def _year(self, file: schema.ScenarioFile) -> int | None:
-        if file.date is None:
-            return None
-        match = re.fullmatch(r"(\d{4})(-\d{2}){0,2}", str(file.date))
-        if not match or not 1990 <= int(match[1]) <= 2100:
-            self.fail(("date",), f"{units.shown(file.date)} is not a date.", "Write 2026 or 2026-11-30.")
-            self.stop_if_wrong()
-        return int(str(file.date)[:4])
+        return None if file.date is None else self._year_of(file.date, ("date",))
 
-    def _prior_inputs(self, file: schema.ScenarioFile, facts: Facts, entered: dict[str, Any]) -> dict[str, Input]:
+    def _year_of(self, value: Any, path: yamlfile.Path_) -> int | None:
+        text = str(value)
+        try:
+            whole = text if len(text) == 10 else f"{text}-01" if len(text) == 7 else f"{text}-01-01"
+            year = datetime.date.fromisoformat(whole).year if text.isascii() else 0
+        except ValueError:
+            year = 0
+        if not 1990 <= year <= 2100:
+            self.fail(path, f"{units.shown(value)} is not a date.", "Write 2026 or 2026-11-30.")
+            return None
+        return year
+
+    def _prior_inputs(
+        self, file: schema.ScenarioFile, facts: Facts, entered: dict[str, Any], predicted: dict[str, Input]
+    ) -> dict[str, Input]:
         inputs = {}
         for name in INPUTS:
             path = ("inputs", name)
             value = entered.get(name)
             if value is None:
-                inputs[name] = self._fitted(name, name, facts, path)
+                inputs[name] = predicted.get(name) or self._fitted(name, name, facts, path)
             elif isinstance(value, schema.FittedPrior):
                 inputs[name] = self._other_population(name, value, facts, path)
             else:
@@ -301,11 +317,28 @@ class _Resolver(Reader):
             )
         return inputs
 
+    def _predicted(
+        self,
+        file: schema.ScenarioFile,
+        accelerator: catalog.Accelerator | None,
+        middle: dict[str, float],
+        year: int | None,
+    ) -> dict[str, Input]:
+        """MFU and goodput, which are fitted jointly."""
+        found = efficiency(file, accelerator, middle, year)
+        fit = catalog.fit_record("utilization")
+        source = Source(f"{len(fit['sources'])} reports of runs, see `gpustack-mc priors show mfu`", fit["data_file"])
+        return {
+            name: Input(name, BY_NAME[name], marginal, "fitted", found.words, (source,))
+            for name, marginal in (("mfu", found.mfu), ("goodput", found.goodput))
+        }
+
     def _fitted(self, name: str, prior: str, facts: Facts, path: yamlfile.Path_) -> Input:
         quantity = BY_NAME[name]
         fit = catalog.fit_record(prior)
         try:
             selection = priors.select(fit, facts)
+            self.check_tails(selection.marginal, quantity, f"the prior of {prior}")
         except StatementError as problem:
             self.fail(path, str(problem), code="no-prior")
             return Input(name, quantity, UNKNOWN, "fitted", "")
@@ -327,7 +360,9 @@ class _Resolver(Reader):
         )
 
     def _other_population(self, name: str, value: schema.FittedPrior, facts: Facts, path: yamlfile.Path_) -> Input:
-        if value.prior not in INPUTS:
+        if value.prior in catalog.JOINT:
+            self.fail((*path, "prior"), f"{value.prior} is predicted from the whole scenario.", "Leave it out.")
+        elif value.prior not in INPUTS:
             self.fail(
                 (*path, "prior"), f"there is no prior {units.shown(value.prior)}.", did_you_mean(value.prior, INPUTS)
             )
@@ -337,7 +372,7 @@ class _Resolver(Reader):
         else:
             fit = catalog.fit_record(value.prior)
             facts = self._with(facts, value.where, fit, path)
-            return self._fitted(name, value.prior, facts, path)._replace(key=name, quantity=BY_NAME[name])
+            return self._fitted(name, value.prior, facts, path)
         return Input(name, BY_NAME[name], UNKNOWN, "fitted", "")
 
     def _with(self, facts: Facts, where: dict[str, Any], fit: dict, path: yamlfile.Path_) -> Facts:
@@ -348,7 +383,7 @@ class _Resolver(Reader):
             if key not in fit["ladder"]:
                 self.fail((*path, "where", key), "this prior does not depend on it.", did_you_mean(key, fit["ladder"]))
             elif key == "year":
-                year = int(value) if str(value).isdigit() else None
+                year = self._year_of(value, (*path, "where", key))
             elif key == "region":
                 found = self._found(catalog.find_region, str(value), (*path, "where", key))
                 ladders[key] = catalog.region_ladder(found) if found else ()
@@ -422,6 +457,30 @@ class _Resolver(Reader):
             value = self.number(figure.value, BY_NAME[name], ("published", name, "value"))
             figures[name] = Published(value, Source(figure.source, figure.url or ""), figure.outside or "")
         return figures
+
+    def _notes(self, file: schema.ScenarioFile, inputs: dict[str, Input], predicted: dict[str, Input]) -> Iterator[str]:
+        """Yield what is easily overlooked: an unlikely entered MFU, and what a contract or a purchase binds."""
+        middle = medians(inputs)
+        for name, prediction in predicted.items():
+            low, high = priors.quantiles(prediction.marginal, [0.05, 0.95])
+            if inputs[name].origin == "entered" and not low <= middle[name] <= high:
+                yield (
+                    f"your {name} of {middle[name]:.3g} is outside of what published runs at {file.cluster.precision} "
+                    f"lead to expect (90%: {low:.2g} – {high:.2g})"
+                )
+        years = {"1yr": 1, "3yr": 3}.get(file.market.term)
+        count = middle["accelerator_count"]
+        if years and file.ownership != "own":
+            bound = count * years * constants.HOURS_PER_YEAR * middle["rental_price"]
+            yield (
+                f"rent is charged for the run alone; a {years}-year contract for {count:,.0f} accelerators binds "
+                f"{formatting.with_unit(bound, 'USD', 2)} at the median price"
+            )
+        if file.ownership != "rent":
+            yield (
+                f"owned cost is the run's share of the hardware; buying {count:,.0f} accelerators takes "
+                f"{formatting.with_unit(count * middle['capex'], 'USD', 2)} at the median price"
+            )
 
     def _basis(self, file: schema.ScenarioFile, inputs: dict[str, Input]) -> dict[str, str]:
         if inputs["grid_intensity"].origin == "entered":

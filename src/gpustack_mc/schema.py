@@ -6,7 +6,18 @@ The models check structure. Units, physical bounds and names of accelerators and
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictFloat, StrictInt, StrictStr, Tag, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    Tag,
+    create_model,
+)
 
 from gpustack_mc.quantities import BY_NAME, INPUTS, OUTPUTS
 
@@ -75,7 +86,7 @@ class FittedPrior(Strict):
 class Sample(Strict):
     """An empirical sample: each value is equally likely."""
 
-    sample: list[Amount] = Field(min_length=2, max_length=100_000)
+    sample: list[Amount] = Field(min_length=2, max_length=10_000)
 
 
 class Choice(Strict):
@@ -137,9 +148,15 @@ class Workload(Strict):
     active_params: Value | None = Field(None, description="Parameters used for each token, in a mixture of experts")
     tokens: Value | None = Field(None, description="Training tokens; or state phases")
     phases: list[Phase] | None = Field(None, min_length=1, max_length=16)
-    architecture: Literal["dense", "moe"] | None = Field(None, description="moe when active_params is below params")
+    architecture: Literal["dense", "moe", "encoder", "ssm"] | None = Field(
+        None, description="moe when active_params is stated, else dense"
+    )
     n_layers: StrictInt | None = Field(None, gt=0, le=100_000)
     d_model: StrictInt | None = Field(None, gt=0, le=10_000_000)
+    sequence_length: StrictInt | None = Field(None, gt=0, le=100_000_000, description="Tokens per sequence")
+    global_batch_tokens: StrictInt | StrictFloat | None = Field(None, gt=0, description="Tokens per optimiser step")
+    activation_recompute: Literal["none", "selective", "full"] | None = None
+    flash_attention: StrictBool | None = None
 
 
 class Cluster(Strict):
@@ -172,7 +189,7 @@ class Correlation(Strict):
     """Rank correlation (Spearman) between two inputs, realised by a Gaussian copula."""
 
     between: list[StrictStr] = Field(min_length=2, max_length=2)
-    rank: StrictFloat | StrictInt = Field(ge=-1, le=1)
+    rank: StrictFloat | StrictInt = Field(gt=-1, lt=1)
 
 
 class Questions(Strict):
@@ -230,6 +247,9 @@ class ScenarioFile(Strict):
     description: StrictStr = ""
     date: StrictStr | StrictInt | None = Field(
         None, description="Year or date of the run; selects prices of that time. Newest data when omitted"
+    )
+    accounting: Literal["published", "clean"] = Field(
+        "published", description="Hours as published records count them, rounding and extras included, or exactly"
     )
     ownership: Literal["own", "rent", "either"] = Field("either", description="Which cost the answer speaks of")
     workload: Workload

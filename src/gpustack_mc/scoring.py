@@ -19,7 +19,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+
+
+def _normal_cdf(z: np.ndarray) -> np.ndarray:
+    from scipy.special import ndtr  # here, because predictions for a scenario need no score
+
+    return ndtr(z)
+
+
+def _normal_log_density(z: np.ndarray) -> np.ndarray:
+    return -0.5 * z * z - 0.5 * np.log(2 * np.pi)
+
 
 LEVELS = (0.5, 0.8, 0.9)
 """Central probabilities whose coverage is reported."""
@@ -46,12 +56,14 @@ class Mixture(NamedTuple):
 
     def cdf(self, y: np.ndarray) -> np.ndarray:
         """Distribution function at `y`, shape (rows,)."""
-        return (self.weights * stats.norm.cdf((np.asarray(y)[:, None] - self.means) / self.sds)).sum(axis=1)
+        return (self.weights * _normal_cdf((np.asarray(y)[:, None] - self.means) / self.sds)).sum(axis=1)
 
     def log_density(self, y: np.ndarray) -> np.ndarray:
         """Log density at `y`, shape (rows,), per unit of the log scale."""
         with np.errstate(divide="ignore"):  # a component may have no weight
-            terms = np.log(self.weights) + stats.norm.logpdf(np.asarray(y)[:, None], self.means, self.sds)
+            terms = np.log(self.weights / self.sds) + _normal_log_density(
+                (np.asarray(y)[:, None] - self.means) / self.sds
+            )
         highest = terms.max(axis=1, keepdims=True)
         return highest[:, 0] + np.log(np.exp(terms - highest).sum(axis=1))
 
@@ -84,7 +96,7 @@ def reflected(mixture: Mixture, offset: np.ndarray) -> Mixture:
 def _mean_abs(mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
     """Mean of the absolute value of a normal."""
     z = mean / sd
-    return mean * (2 * stats.norm.cdf(z) - 1) + 2 * sd * stats.norm.pdf(z)
+    return mean * (2 * _normal_cdf(z) - 1) + 2 * sd * np.exp(_normal_log_density(z))
 
 
 def crps_mixture(mixture: Mixture, y: np.ndarray) -> np.ndarray:

@@ -33,6 +33,7 @@ ANALYSED_POINTS = 2**14
 CHUNK = 2**12
 STREAM_CHUNK = 2**13
 BINS = 2**14
+MOST = 1e150
 
 # Phase inputs take dimensions of the Sobol' sequence above those of the table of quantities.
 _PHASE_DIMENSION = 64
@@ -284,6 +285,7 @@ class _Run:
         self.kept = min(length, KEPT_DRAWS // design.replicates)
         self.analysed = min(length, ANALYSED_POINTS) if with_sensitivity and self.names else 0
         self.done = 0
+        self.stopped = False
 
     def points(self, replicate: int, start: int, stop: int, block: Any = 0) -> np.ndarray:
         return points(self.design, self.names, self.dimensions, replicate, start, stop, block)
@@ -304,9 +306,13 @@ class _Run:
         try:
             return list(executor.map(in_float64, range(self.design.replicates)))
         finally:
+            self.stopped = True
             executor.shutdown(cancel_futures=True)
+            self.stopped = False
 
     def advance(self, points_done: int) -> None:
+        if self.stopped:
+            raise KeyboardInterrupt
         self.done += points_done
         self.progress(min(self.done / self.design.samples, 1.0))
 
@@ -373,7 +379,8 @@ class _Run:
         return Sensitivity(names, *parts, samples=self.analysed * self.design.replicates)
 
     def require_finite(self, draws: np.ndarray) -> None:
-        bad = ~np.isfinite(draws[len(self.names) :])
+        # The square of anything larger overflows, and with it the standard deviation.
+        bad = ~(np.abs(draws[len(self.names) :]) < MOST)
         if not bad.any():
             return
         worst = int(bad.sum(axis=1).argmax())

@@ -15,6 +15,8 @@ from gpustack_mc.yamlfile import Path_
 TAIL = 1e-6
 # Outside these an interval says next to nothing about the other quantiles.
 MASS = (0.01, 0.999999)
+# A hundred thousand wrong values need not all be told.
+MOST_ERRORS = 20
 _PROBABILITY = {"p05": 0.05, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95}
 _DIVISORS = ("mfu", "goodput", "lifetime", "fleet_utilization", "serving_throughput")
 # Stands in for a value that is wrong, so that reading can go on and tell all that is wrong.
@@ -37,6 +39,8 @@ class Statements:
 
     def fail(self, path: Path_, message: str, fix: str = "", code: str = "bad-value", key: bool = False) -> None:
         """Record what is wrong with the value at a path, and what to do."""
+        if len(self.errors) >= MOST_ERRORS:
+            self.stop_if_wrong()
         dotted = ".".join(str(step) for step in path)
         self.errors.append(
             InputError(code, f"{dotted}: {message}" if path else message, fix, self.place(path, key=key))
@@ -83,7 +87,7 @@ class Statements:
             if len(self.errors) > before:
                 return UNKNOWN, ""
             marginal = priors.checked(marginal)
-            self._check_tails(marginal, quantity)
+            self.check_tails(marginal, quantity, f"this {marginal.family}")
         except StatementError as problem:
             self.fail(path, str(problem))
             return UNKNOWN, ""
@@ -171,7 +175,8 @@ class Statements:
         words = ", ".join(f"{name} {amount}" for name, amount in stated.items())
         return Marginal(family, p), f"{family} ({words})"
 
-    def _check_tails(self, marginal: Marginal, quantity: Quantity) -> None:
+    def check_tails(self, marginal: Marginal, quantity: Quantity, what: str) -> None:
+        """Raise a StatementError when a distribution reaches beyond the physical bounds of its quantity."""
         if marginal.is_fixed or marginal.family in ("sample", "choice"):
             return
         low, high = priors.quantiles(marginal, [TAIL, 1 - TAIL])
@@ -181,7 +186,7 @@ class Statements:
         side = "below" if low < quantity.low else "above"
         instead = {"logit": "logit_normal", "log": "lognormal", "log_above_one": "truncated_normal"}[quantity.scale]
         raise StatementError(
-            f"this {marginal.family} reaches {end:.3g}, {side} {bound:g}; {quantity.reason}. "
+            f"{what} reaches {end:.3g}, {side} {bound:g}; {quantity.reason}. "
             f"Use a distribution that stays inside, such as {{low: ..., high: ...}} or {{dist: {instead}, ...}}."
         )
 

@@ -5,7 +5,7 @@ import os
 import re
 import tempfile
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpustack_mc.errors import GpustackError, Place
@@ -53,6 +53,13 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield temporary paths that take the places of all `paths` once every one of them is written, or of none."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(replacing(path)) for path in paths]
+
+
 def require_folder(folder: Path) -> None:
     """Make a folder and make sure that it can be written, before any work is done for it.
 
@@ -61,8 +68,11 @@ def require_folder(folder: Path) -> None:
     GpustackError
         It cannot.
     """
-    with replacing(folder / ".probe") as temporary:
-        temporary.write_text("", encoding="utf-8")
+    try:
+        with replacing(folder / ".probe") as temporary:
+            temporary.write_text("", encoding="utf-8")
+    except GpustackError as error:
+        raise GpustackError(error.code, error.message, error.fix, Place(str(folder))) from error
     (folder / ".probe").unlink(missing_ok=True)
 
 

@@ -21,6 +21,7 @@ HEADLINE = (
     "energy_mwh",
     "facility_power_mw",
     "co2e_t",
+    "co2e_operational_t",
     "water_offsite_m3",
     "water_onsite_m3",
     "cost_owned_usd",
@@ -60,6 +61,7 @@ def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
         "design": attrs["design"],
         "interval": "equal-tailed",
         "basis": json.loads(attrs["basis"]),
+        "notes": json.loads(attrs["notes"]),
         "outputs": {name: _variable(tree, "prior_predictive", name) for name in OUTPUTS},
         "inputs": {key: _input(tree, key) for key in _input_keys(tree)},
         "sensitivity": _indices(tree, "raw"),
@@ -276,6 +278,7 @@ def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: 
         *_drivers_sentence(summary, ownership, width),
         "",
         *_table(summary, ownership, style),
+        *_note_lines(summary, width),
         *_question_lines(summary, style),
         *_published_lines(summary, style),
         *_driver_lines(summary, ownership, style, width),
@@ -325,7 +328,7 @@ def _rows(summary: dict[str, Any], ownership: str) -> list[str]:
 
 
 def _label(name: str, summary: dict[str, Any]) -> str:
-    if BY_NAME[name].domain == "carbon":
+    if name == "co2e_operational_t":
         basis = summary["basis"]
         return f"{BY_NAME[name].short}, {basis['carbon_accounting']}, {basis['carbon_basis']}"
     return BY_NAME[name].short
@@ -355,6 +358,11 @@ def _columns(rows: list[tuple[str, ...]], style: Style) -> list[str]:
     return lines
 
 
+def _note_lines(summary: dict[str, Any], width: int) -> list[str]:
+    notes = [_wrapped(f"  note: {note}.", width, 4) for note in summary["notes"]]
+    return ["", *notes] if notes else []
+
+
 def _question_lines(summary: dict[str, Any], style: Style) -> list[str]:
     found = summary["questions"]
     if not found:
@@ -368,8 +376,15 @@ def _question_lines(summary: dict[str, Any], style: Style) -> list[str]:
         else:
             limit = formatting.with_unit(answer["limit"], answer["unit"], 4, exact=True)
             asked = f"{BY_NAME[answer['output']].short.replace(',', '')} at most {limit}"
-        lines.append(f"  P({asked}) = {answer['probability']:.1%}{within}")
+        lines.append(f"  P({asked}) = {_percent(answer['probability'])}{within}")
     return lines
+
+
+def _percent(probability: float) -> str:
+    """Write a probability; nearly 0 and nearly 1 are not 0 and 1."""
+    if 0 < probability < 0.001:
+        return "<0.1%"
+    return ">99.9%" if 0.999 < probability < 1 else f"{probability:.1%}"
 
 
 def _published_lines(summary: dict[str, Any], style: Style) -> list[str]:
@@ -421,11 +436,19 @@ def _assumption_lines(summary: dict[str, Any], style: Style, width: int) -> list
     longest = max(len(value) for value in values.values())
     for key, entry in shown.items():
         note = f" [no data for {', '.join(entry['fell_back_from'])}]" if entry["fell_back_from"] else ""
-        source = f"; {entry['source']}" if entry["source"] else ""
+        source = f"; {_few(entry['sources'])}" if entry["sources"] else ""
         prior = f": {entry['prior']}" if entry["prior"] else ""
         line = f"  {key.ljust(names)}  {values[key].ljust(longest)}  {entry['origin']}{prior}{note}{source}"
-        lines.append(line if len(line) <= width else line[: max(width - 1, names + longest + 20)] + "…")
+        room = names + longest + 6
+        lines.append(_wrapped(line, width, room if width - room > 36 else 6))
     return lines
+
+
+def _few(sources: list[dict[str, str]]) -> str:
+    """Name the first two sources, and how many there are besides."""
+    titles = list(dict.fromkeys(source["title"] for source in sources))
+    more = f" and {len(titles) - 2} more" if len(titles) > 2 else ""
+    return "; ".join(titles[:2]) + more
 
 
 def _assumed_value(entry: dict[str, Any]) -> str:
@@ -446,9 +469,10 @@ def _closing(summary: dict[str, Any], width: int) -> list[str]:
         "assumed": "judged from few data",
         "cited": "from data sheets",
     }
+    shown = sum(number for origin, number in tally.items() if origin in words)
     said = ", ".join(f"{number} {words[origin]}" for origin, number in tally.items() if number and origin in words)
     lines = [
-        _wrapped(f"  {len(summary['inputs'])} inputs: {said}. Full sources: summary.json.", width, 2),
+        _wrapped(f"  {shown} inputs: {said}. All sources: summary.json, `gpustack-mc priors show`.", width, 2),
         _wrapped(
             f"  Final run only; experiments and failed runs are in the programme_* outputs of summary.json. "
             f"Seed {summary['seed']}, {summary['samples']:,} samples, Monte Carlo error below the last digit shown.",

@@ -12,8 +12,9 @@ _NUMBER = r"[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d+)(?:[eE][-+]?\d+)?"
 _QUANTITY = re.compile(rf"^\s*({_NUMBER})\s*(.*?)\s*$")
 _CURRENCY = re.compile(r"\b[kMGT]?(EUR|GBP|CAD|AUD|CHF|JPY|CNY|INR|SEK|NOK|DKK|BRL|KRW|SGD|MXN|ZAR|PLN|NZD|HKD|TWD)\b")
 _WORDS = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
-# Two-digit exponents and long chains are never units, and pint takes seconds over some of them.
-_UNIT_TEXT = re.compile(r"^(?!.*\d\d)[A-Za-z0-9_/*^ .()$%-]{1,40}$")
+# Two-digit and chained exponents are never units, and pint takes hours over some of them.
+_UNIT_TEXT = re.compile(r"^[A-Za-z0-9_/*^ .()$%-]{1,40}$")
+_HUGE_POWER = re.compile(r"\d\d|(\^|\*\*)[^/]*(\^|\*\*)[^/]*(\^|\*\*)|(\^|\*\*)\s*-?\d\s*(\^|\*\*)")
 _DIMENSIONS = {
     "kWh": "an energy",
     "W": "a power",
@@ -113,7 +114,7 @@ def to_number(text: str, unit: str, rates: Mapping[str, float]) -> float:
     if suffix.lower() in _WORDS and unit in ("1", "token", "FLOP"):
         scaled = number * _WORDS[suffix.lower()]
         raise UnitProblem(f"{shown(text)} mixes a number and a word. Write {scaled:g}.")
-    if not _UNIT_TEXT.match(suffix):
+    if not _UNIT_TEXT.match(suffix) or _HUGE_POWER.search(suffix):
         raise UnitProblem(
             f"{shown(text)} has no unit that is known. " + ("" if unit == "1" else f"Write it in {unit}.")
         )

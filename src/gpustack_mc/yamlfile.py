@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from gpustack_mc import catalog
 from gpustack_mc.errors import InputError, Place
 
-MAX_BYTES = 1_000_000
-MAX_NODES = 120_000
+MAX_BYTES = 250_000
+MAX_NODES = 20_000
 MAX_DEPTH = 24
 
 Path_ = tuple[str | int, ...]
@@ -67,6 +67,8 @@ def read_text(source: str | Path) -> tuple[str, str]:
     InputError
         The file is missing, a folder, unreadable, too large, empty or not UTF-8 text.
     """
+    if str(source) == "-" and sys.stdin is None:
+        raise InputError("no-input", "there is no standard input.", "Name a file.", Place("<stdin>"))
     if str(source) == "-":
         raw, name = sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>"
     else:
@@ -88,7 +90,7 @@ def read_text(source: str | Path) -> tuple[str, str]:
     if len(raw) > MAX_BYTES:
         raise InputError(
             "too-large",
-            f"larger than {MAX_BYTES / 1e6:.0f} MB, which no scenario is.",
+            f"larger than {MAX_BYTES / 1e3:.0f} kB, which no scenario is.",
             "A scenario describes one run.",
             Place(name),
         )
@@ -126,6 +128,7 @@ def parse(text: str, name: str) -> Document:
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.reader import ReaderError
 
     try:
         loader = YAML(typ="safe", pure=True)
@@ -136,6 +139,11 @@ def parse(text: str, name: str) -> Document:
         mark = error.problem_mark or error.context_mark
         place = Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
         raise InputError("not-yaml", _yaml_problem(error), "", place) from None
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        place = Place(name, line, error.position - (text.rfind("\n", 0, error.position) + 1) + 1)
+        message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML."
+        raise InputError("not-yaml", message, "Remove it.", place) from None
     except YAMLError as error:
         raise InputError("not-yaml", f"not valid YAML: {str(error).splitlines()[0]}", "", Place(name)) from None
     if root is None:
@@ -153,7 +161,14 @@ def parse_value(text: str, name: str) -> Any:
 def _refuse_deep(loader, text: str, name: str) -> None:
     """Refuse deep nesting before the recursive composer sees it."""
     depth = 0
-    for event in loader.parse(text):
+    for count, event in enumerate(loader.parse(text)):
+        if count > 2 * MAX_NODES:
+            raise InputError(
+                "too-large",
+                f"more than {MAX_NODES:,} values.",
+                "A scenario describes one run.",
+                Place(name, event.start_mark.line + 1, event.start_mark.column + 1),
+            )
         kind = type(event).__name__
         depth += kind in ("MappingStartEvent", "SequenceStartEvent")
         depth -= kind in ("MappingEndEvent", "SequenceEndEvent")
@@ -208,8 +223,11 @@ class _Builder:
             key = _scalar(key_node, place) if type(key_node).__name__ == "ScalarNode" else None
             if key_node.tag == "tag:yaml.org,2002:merge" or key == "<<":
                 raise InputError("tag", "merge keys (<<) are not part of YAML 1.2.", "Write the keys out.", place)
+            found = repr(key_node.value)[:60] if type(key_node).__name__ == "ScalarNode" else "a list or mapping"
             if not isinstance(key, str):
-                raise InputError("bad-key", f"a key must be a word, found {key_node.value!r}.", "", place)
+                raise InputError(
+                    "bad-key", f"a key must be a word, found {found}.", "Quote it, or write a mapping of words.", place
+                )
             if key in mapping:
                 first = self.document.keys[(*path, key)][0]
                 raise InputError("duplicate-key", f"{key} appears twice (first on line {first}).", "Keep one.", place)
@@ -233,8 +251,8 @@ def _scalar(node, place: Place) -> Any:
     if _INT.match(text):
         base = 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10
         digits = text.replace("_", "")
-        # Python refuses to read very long decimal integers; as a float they overflow to inf and are refused later.
-        return int(digits, base) if len(digits) < 400 else float("inf")
+        # As a float a huge integer overflows to inf, which is refused where it stands.
+        return int(digits, base) if len(digits) <= 18 else float(digits) if base == 10 else float("inf")
     if _FLOAT.match(text):
         return float(text.replace("_", ""))
     return _SPECIAL.get(text.lower(), text)

@@ -1,0 +1,325 @@
+r"""Sample the utilisation program: the stored fit, its diagnostics, and the refits that leave out one family each.
+
+Run ``python -m gpustack_mc.fits.utilization_fit`` to write ``fit.json`` and ``draws.csv`` of ``priors/utilization``.
+"""
+
+import ast
+import csv
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import arviz as az
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpyro.infer import MCMC, NUTS
+from ruamel.yaml import YAML
+from scipy import stats
+
+from gpustack_mc.fits import utilization as program
+from gpustack_mc.fits import utilization_data as table
+from gpustack_mc.fits.draws_file import read_columns, write_columns  # noqa: F401 - part of this module's API
+from gpustack_mc.fits.utilization_predict import NEW_GENERATION, Draws, read_draws
+
+# The coefficients trade off with each other and with the effects of the generations; the families hardly do.
+_DENSE = [("beta", "benchmark_gap", "record_shift", "loss_mean", "generation_z")]
+_KEPT = (
+    "family_sd", "run_sd", "record_shift", "record_sd", "recompute_shift", "mfu_sd", "mfu_sd_unsure", "loss_mean",
+    "generation_sd", "benchmark_gap", "benchmark_family_sd", "benchmark_sd",
+)  # fmt: skip
+_VECTORS = ("beta", "generation_z")
+
+
+class Fit(NamedTuple):
+    """Result of `fit`.
+
+    Attributes
+    ----------
+    columns : dict of str to ndarray, shape (draws,)
+        Columns of ``draws.csv``.
+    constants : dict of str to float
+        What stands in for covariates that are not stated, and the shares of kinds of records.
+    diagnostics : dict
+        ``r_hat`` (largest), ``ess_bulk`` and ``ess_tail`` (smallest), ``divergences``, ``draws``, ``chains``.
+    """
+
+    columns: dict[str, np.ndarray]
+    constants: dict[str, float]
+    diagnostics: dict[str, Any]
+
+
+def training_rows(rows: Sequence[table.Row]) -> list[table.Row]:
+    """Rows of full runs."""
+    return [row for row in rows if row["kind"] == "training"]
+
+
+def _kernel(data: program.Data, settings: Mapping[str, Any]) -> NUTS:
+    return NUTS(
+        lambda keep: program.model(data, settings, keep),
+        target_accept_prob=settings["target_accept"],
+        dense_mass=_DENSE,
+    )
+
+
+def diagnose(chains: Mapping[str, np.ndarray], divergences: int) -> dict[str, Any]:
+    """Worst rank-normalised R-hat and effective sizes over all parameters, shape (chains, draws, ...) each."""
+    posterior = az.from_dict({"posterior": {name: np.asarray(value) for name, value in chains.items()}})["posterior"]
+    ends = {
+        "r_hat": max(float(value.max()) for value in az.rhat(posterior).data_vars.values()),
+        "ess_bulk": min(float(value.min()) for value in az.ess(posterior, method="bulk").data_vars.values()),
+        "ess_tail": min(float(value.min()) for value in az.ess(posterior, method="tail").data_vars.values()),
+    }
+    shape = np.asarray(chains["run_sd"]).shape
+    return {**ends, "divergences": divergences, "chains": shape[0], "draws": shape[0] * shape[1]}
+
+
+def complete(posterior: Mapping[str, np.ndarray], settings: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
+    r"""Add one new family and run to each posterior draw, and name the columns.
+
+    The loss of the new run and the kind of its record are stratified: a permutation of :math:`(s + 1/2) / S`, so that a
+    few hundred draws carry no chance in them.
+
+    Parameters
+    ----------
+    posterior : mapping of str to ndarray, first axis draws
+    settings : mapping
+    seed : int
+        Of the permutations.
+    """
+    generator = np.random.default_rng(seed)
+    size = len(posterior["run_sd"])
+
+    def strata() -> np.ndarray:
+        return (generator.permutation(size) + 0.5) / size
+
+    effects = np.asarray(posterior["generation_z"]) * np.asarray(posterior["generation_sd"])[:, None]
+    columns = {f"beta:{name}": np.asarray(posterior["beta"])[:, i] for i, name in enumerate(table.TERMS)}
+    columns |= {f"generation:{name}": effects[:, i] for i, name in enumerate(settings["generations"])}
+    columns |= {name: np.asarray(posterior[name]) for name in _KEPT if name in posterior}
+    columns["loss"] = -np.log1p(-strata()) * columns["loss_mean"]
+    columns["loose_uniform"] = strata()
+    columns["cover_uniform"] = strata()
+    columns[f"generation:{NEW_GENERATION}"] = stats.norm.ppf(strata()) * columns["generation_sd"]
+    return {name: np.asarray(value, dtype=float) for name, value in columns.items()}
+
+
+def sample(rows: Sequence[table.Row], settings: Mapping[str, Any], seed: int) -> tuple[dict, int]:
+    """Run NUTS on all rows; chains of shape (chains, draws, ...) and the number of divergences."""
+    data = program.prepare(rows, settings)
+    with jax.enable_x64(True):
+        chains = MCMC(
+            _kernel(data, settings), num_warmup=settings["warmup"], num_samples=settings["samples"],
+            num_chains=settings["chains"], chain_method="vectorized", progress_bar=False,
+        )  # fmt: skip
+        chains.run(jax.random.key(seed), jnp.ones(len(data.mean), dtype=bool), extra_fields=("diverging",))
+        found = {name: np.asarray(value) for name, value in chains.get_samples(group_by_chain=True).items()}
+        divergences = int(np.asarray(chains.get_extra_fields()["diverging"]).sum())
+    return found, divergences
+
+
+def fit(rows: Sequence[table.Row], settings: Mapping[str, Any], seed: int = 0) -> Fit:
+    """Posterior of the program, thinned to the draws that are stored.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Rows of ``data.csv`` with ``use`` = ``yes``.
+    settings : mapping
+        Plain values of ``prior.yaml``.
+    seed : int
+        Of the chains and of the draws' completion.
+    """
+    chains, divergences = sample(rows, settings, seed)
+    total = settings["chains"] * settings["samples"]
+    pick = np.linspace(0, total - 1, min(settings["draws"], total)).round().astype(int)
+    posterior = {name: value.reshape(total, *value.shape[2:])[pick] for name, value in chains.items()}
+    return Fit(
+        complete(posterior, settings, seed),
+        table.imputation(training_rows(rows), settings),
+        diagnose(chains, divergences),
+    )
+
+
+def leave_families_out(
+    rows: Sequence[table.Row], settings: Mapping[str, Any], families: Sequence[str] | None = None, seed: int = 0
+) -> dict[str, Draws]:
+    """Posterior draws without any row of a family, for each family in turn.
+
+    One chain is adapted on all rows. From its end, one chain per left-out family goes on side by side in one compiled
+    program that differs in a mask of rows; what the start knew of the left-out family is forgotten during
+    ``fold_burn`` steps. The masked posterior is wider than the full one, never of another shape, so that step size and
+    mass matrix carry over.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    settings : mapping
+    families : sequence of str, optional
+        All families of training rows when omitted.
+    seed : int
+
+    Returns
+    -------
+    dict of str to Draws
+    """
+    data = program.prepare(rows, settings)
+    names = np.array([row["family"] for row in rows if row["kind"] != "goodput"])
+    families = sorted({row["family"] for row in training_rows(rows)}) if families is None else list(families)
+    with jax.enable_x64(True):
+        kernel = _kernel(data, settings)
+        chain = MCMC(kernel, num_warmup=settings["warmup"], num_samples=1, progress_bar=False, jit_model_args=True)
+        chain.run(jax.random.key(seed), jnp.ones(len(names), dtype=bool))
+        keys = jax.random.split(jax.random.key(seed + 1), len(families))
+        keeps = jnp.array([names != family for family in families])
+        run = jax.jit(jax.vmap(lambda key, keep: _fold(kernel, chain.last_state, key, keep, settings)))
+        folds = {name: np.asarray(value) for name, value in run(keys, keeps).items()}
+    return {
+        family: read_draws(complete({name: value[i] for name, value in folds.items()}, settings, seed + i))
+        for i, family in enumerate(families)
+    }
+
+
+def _fold(kernel: NUTS, state: Any, key: Any, keep: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Go on from `state` with the likelihood of the rows in `keep`."""
+    constrain = kernel.postprocess_fn((keep,), {})
+
+    def step(state: Any, _: None) -> tuple[Any, dict[str, Any]]:
+        state = kernel.sample(state, (keep,), {})
+        values = constrain(state.z)
+        return state, {name: values[name] for name in (*_KEPT, *_VECTORS)}
+
+    burn = settings["fold_burn"]
+    _, found = lax.scan(step, state._replace(rng_key=key), None, length=burn + settings["fold_samples"])
+    return {name: value[burn:] for name, value in found.items()}
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+def read_prior(folder: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Return ``prior.yaml`` and the rows of ``data.csv`` in a folder."""
+    with (folder / "prior.yaml").open(encoding="utf-8") as stream:
+        prior = YAML(typ="safe", pure=True).load(stream)
+    with (folder / "data.csv").open(encoding="utf-8", newline="") as stream:
+        rows = [dict(row) for row in csv.DictReader(stream)]
+    return prior, rows
+
+
+def plain(prior: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of the settings, without why and source."""
+    return {name: setting["value"] for name, setting in prior["settings"].items()}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _statements(path: Path) -> bytes:
+    """Code without comments and docstrings: better words do not make a fit stale."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [item for item in body if not _is_text(item)] or [ast.Pass()]
+    return ast.unparse(tree).encode()
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def inputs(folder: Path) -> dict[str, str]:
+    """Hashes of what a fit follows from; a record with others is stale."""
+    prior, _ = read_prior(folder)
+    code = b"".join(_statements(Path(module.__file__)) for module in (program, table))
+    return {
+        "data_sha256": _digest((folder / "data.csv").read_bytes()),
+        "settings_sha256": _digest(json.dumps(plain(prior), sort_keys=True).encode()),
+        "program_sha256": _digest(code),
+    }
+
+
+def stale(folder: Path) -> str | None:
+    """Why the stored fit does not follow from its inputs, or None; nothing is sampled."""
+    record = json.loads((folder / "fit.json").read_text(encoding="utf-8"))
+    for key, value in inputs(folder).items():
+        if record.get(key) != value:
+            return f"{folder / 'fit.json'}: {key} differs; run python -m gpustack_mc.fits.utilization_fit"
+    if record["draws_sha256"] != _digest((folder / "draws.csv").read_bytes()):
+        return f"{folder / 'draws.csv'}: not the draws of fit.json; run python -m gpustack_mc.fits.utilization_fit"
+    return None
+
+
+def unhealthy(diagnostics: Mapping[str, Any], settings: Mapping[str, Any]) -> str | None:
+    """Why a fit must not be used, or None."""
+    if diagnostics["divergences"]:
+        return f"{diagnostics['divergences']} divergent steps; raise target_accept in prior.yaml"
+    if diagnostics["r_hat"] > settings["maximal_r_hat"]:
+        return f"R-hat {diagnostics['r_hat']:.3f}: the chains disagree; raise warmup and samples in prior.yaml"
+    smallest = min(diagnostics["ess_bulk"], diagnostics["ess_tail"])
+    if smallest < settings["minimal_ess"]:
+        return f"effective sample size {smallest:.0f}: raise samples in prior.yaml"
+    return None
+
+
+def refit(folder: Path, seed: int = 0) -> dict[str, Any]:
+    """Fit anew and replace ``fit.json`` and ``draws.csv`` of a folder; returns the record."""
+    prior, rows = read_prior(folder)
+    settings = plain(prior)
+    used = [row for row in rows if row["use"] == "yes"]
+    start = time.perf_counter()
+    found = fit(used, settings, seed)
+    text = write_columns(found.columns)
+    record = {
+        "quantity": prior["quantity"],
+        "title": prior["title"],
+        "description": " ".join(prior["description"].split()),
+        "date": str(prior["date"]),
+        "program": "gpustack_mc.fits.utilization",
+        "data_file": "priors/utilization/data.csv",
+        "seed": seed,
+        "seconds": round(time.perf_counter() - start, 1),
+        "versions": {name: version(name) for name in ("numpy", "jax", "numpyro", "arviz")},
+        "rows": {kind: sum(row["kind"] == kind for row in used) for kind in sorted({row["kind"] for row in used})},
+        "families": len({row["family"] for row in training_rows(used)}),
+        "diagnostics": found.diagnostics,
+        "problem": unhealthy(found.diagnostics, settings),
+        "constants": found.constants,
+        "settings": settings,
+        "summary": {
+            name: [float(q) for q in np.quantile(value, [0.05, 0.5, 0.95])]
+            for name, value in found.columns.items()
+            if not name.endswith("_uniform")
+        },
+        "sources": {
+            key: {field: source[field] for field in ("title", "url", "licence")}
+            for key, source in prior["sources"].items()
+        },
+        "limits": [" ".join(limit.split()) for limit in prior["limits"]],
+        "draws_sha256": _digest(text.encode()),
+        **inputs(folder),
+    }
+    (folder / "draws.csv").write_text(text, encoding="utf-8", newline="\n")
+    (folder / "fit.json").write_text(
+        json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
+    )
+    return record
+
+
+def main() -> int:
+    """Refit the shipped prior; 3 when its diagnostics are bad."""
+    record = refit(Path(__file__).resolve().parents[3] / "priors" / "utilization")
+    sys.stdout.write(f"utilization: {record['diagnostics']} in {record['seconds']} s\n")
+    if record["problem"]:
+        sys.stderr.write(record["problem"] + "\n")
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,269 @@
+r"""Predictions from the stored joint draws of the utilisation program: a new run, a known team, a running job.
+
+Draw :math:`s` of the posterior, completed by the loss :math:`\ell_s` of one new run, gives a normal for log MFU, and
+with it one component of the mixture for log utilisation:
+
+.. math::
+    \log \mathrm{MFU} \mid s \sim N\!\left(x^\top \beta_s + \gamma_s + \hat a_s + \hat e_s,\;
+        \mathrm{Var}(a + e \mid s) + \textstyle\sum_j \beta_{sj}^2 v_j\right), \qquad
+    \log g \mid s = -\ell_s .
+
+Family and run effects are normal within a draw, so that the user's own runs update :math:`(a, e)` in closed form, and
+the draws themselves by their weights
+
+.. math:: \omega_s \propto \prod_j N(y_j \mid \text{what draw } s \text{ expected, given } y_1, \dots, y_{j-1}),
+
+which is Bayes' rule with the draws as prior. Nothing is refitted; a thousand draws take milliseconds.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpustack_mc.fits import utilization_data as table
+from gpustack_mc.scoring import Mixture
+
+SCALARS = (
+    "family_sd", "run_sd", "record_shift", "record_sd", "recompute_shift", "mfu_sd", "mfu_sd_unsure", "loss_mean",
+    "loss", "loose_uniform", "cover_uniform",
+)  # fmt: skip
+"""Columns of ``draws.csv`` besides ``beta:<term>`` and ``generation:<name>``."""
+
+NEW_GENERATION = "new"
+"""A generation that the fit does not know: a draw from their population."""
+
+
+class Draws(NamedTuple):
+    """Joint posterior draws.
+
+    Attributes
+    ----------
+    beta : ndarray, shape (draws, len(TERMS))
+    generation : dict of str to ndarray, shape (draws,)
+    scalar : dict of str to ndarray, shape (draws,)
+        See `SCALARS`: ``loss`` of a new run, and two uniforms that choose the kind of its record.
+    """
+
+    beta: np.ndarray
+    generation: dict[str, np.ndarray]
+    scalar: dict[str, np.ndarray]
+
+
+class Record(NamedTuple):
+    """How the predicted hours are counted.
+
+    Attributes
+    ----------
+    loose : float
+        Probability that the total is rounded, bounded or second-hand; 0 for exact books.
+    compute_only : float
+        Probability that downtime is left out; 0 for what a bill shows.
+    """
+
+    loose: float = 0.0
+    compute_only: float = 0.0
+
+
+CLEAN = Record()
+"""Exact books of all accelerator-hours."""
+
+
+class Evidence(NamedTuple):
+    """One observation of the user's own team.
+
+    Attributes
+    ----------
+    row : mapping
+        Covariates, with the keys of ``data.csv``.
+    kind : {"total", "compute_only", "mfu"}
+        What `value` is: log utilisation from hours with or without downtime (tokens per second count as the latter), or
+        log of a reported MFU; against the 16-bit peak.
+    value : float
+    same_run : bool
+        The run that is to be predicted, or an earlier one.
+    loose : bool
+        The record is rounded or second-hand.
+    """
+
+    row: Mapping[str, Any]
+    kind: str
+    value: float
+    same_run: bool = False
+    loose: bool = False
+
+
+class Prediction(NamedTuple):
+    r"""Predictive distribution of rows; ``log_mfu`` and ``log_goodput`` of one draw belong together.
+
+    Attributes
+    ----------
+    log_utilization : Mixture
+        Against the 16-bit peak, shape (rows, draws).
+    log_mfu : Mixture
+        Utilisation of the productive time, likewise; with the noise of the record, so that the product is exact.
+    log_goodput : ndarray, shape (draws,)
+        Productive share of the hours, at most 0; its weights are those of `log_mfu`. Hours that a loose record holds
+        beyond those of the run count as unproductive.
+    expected : ndarray, shape (rows, draws)
+        :math:`x^\top \beta_s + \gamma_s`: what differs between draws is not known about the population (epistemic);
+        all other spread is between families, runs and records.
+    """
+
+    log_utilization: Mixture
+    log_mfu: Mixture
+    log_goodput: np.ndarray
+    expected: np.ndarray
+
+    def effective_draws(self) -> float:
+        """Kish's effective number of draws; when evidence leaves few, refit with the user's rows instead."""
+        weights = self.log_utilization.weights[0]
+        return float(weights.sum() ** 2 / (weights**2).sum())
+
+    def epistemic_share(self) -> np.ndarray:
+        """Share of the variance of log utilisation that better-known populations would remove, shape (rows,)."""
+        w = self.log_utilization.weights
+        mean = (w * self.log_utilization.means).sum(axis=1, keepdims=True)
+        total = (w * (self.log_utilization.sds**2 + (self.log_utilization.means - mean) ** 2)).sum(axis=1)
+        center = (w * self.expected).sum(axis=1, keepdims=True)
+        return (w * (self.expected - center) ** 2).sum(axis=1) / total
+
+
+def read_draws(columns: Mapping[str, np.ndarray]) -> Draws:
+    """Draws from the columns of ``draws.csv``."""
+    return Draws(
+        np.column_stack([columns[f"beta:{name}"] for name in table.TERMS]),
+        {key.partition(":")[2]: columns[key] for key in columns if key.startswith("generation:")},
+        {name: np.asarray(columns[name], dtype=float) for name in SCALARS},
+    )
+
+
+def _expected(draws: Draws, found: table.Features) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and unknown-covariate variance of the efficiency of a row's family at zero, both of shape (rows, draws)."""
+    known = draws.generation
+    mean = found.mean @ draws.beta.T + np.array([known.get(name, known[NEW_GENERATION]) for name in found.generation])
+    return mean, found.variance @ (draws.beta**2).T
+
+
+def _observation(
+    draws: Draws, item: Evidence, constants: Mapping[str, float], settings: Mapping[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """What each draw expects of the observation apart from (a, e), and its noise variance; shape (draws,)."""
+    p = draws.scalar
+    found = table.features([item.row], constants, settings)
+    mean, variance = (part[0] for part in _expected(draws, found))
+    if item.same_run:
+        variance = np.zeros_like(variance)  # its unknown covariates are those of the prediction: part of e
+    if item.kind == "mfu":
+        convention = item.row.get("mfu_convention") or "unknown"
+        unsure = convention in ("6N+attn_unspecified", "hw_recompute", "unknown")
+        counted = settings["attention_counted"][convention]
+        mean = mean + np.log1p(counted * np.expm1(found.log_attention[0]))
+        mean = mean + p["recompute_shift"] * (convention == "hw_recompute")
+        return mean, variance + p["mfu_sd_unsure" if unsure else "mfu_sd"] ** 2
+    variance = variance + settings["exact_record_sd"] ** 2 + item.loose * p["record_sd"] ** 2
+    mean = mean + item.loose * p["record_shift"]
+    if item.kind == "total":
+        return mean - p["loss_mean"], variance + p["loss_mean"] ** 2
+    return mean, variance
+
+
+class Effects(NamedTuple):
+    """Posterior of (family effect, run effect) in each draw, and the log weights of the draws.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (draws, 2)
+    covariance : ndarray, shape (draws, 2, 2)
+    log_weight : ndarray, shape (draws,)
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    log_weight: np.ndarray
+
+
+def update(
+    draws: Draws, evidence: Sequence[Evidence], run_variance: np.ndarray, constants: Mapping[str, float],
+    settings: Mapping[str, Any],
+) -> Effects:  # fmt: skip
+    r"""Condition the family and run effects on observations, one after the other.
+
+    .. math:: k = \frac{P h}{h^\top P h + r}, \qquad m \leftarrow m + k\,(y - \mu - h^\top m), \qquad
+        P \leftarrow P - k h^\top P, \qquad h = (1, [\text{same run}]) .
+
+    Another run's effect :math:`\sigma_e^2` is part of its noise :math:`r`.
+
+    Parameters
+    ----------
+    draws : Draws
+    evidence : sequence of Evidence
+    run_variance : ndarray, shape (draws,)
+        Prior variance of the predicted run's own effect.
+    constants, settings : mapping
+        As for `gpustack_mc.fits.utilization_data.features`.
+    """
+    p = draws.scalar
+    size = len(p["run_sd"])
+    mean, covariance = np.zeros((size, 2)), np.zeros((size, 2, 2))
+    covariance[:, 0, 0], covariance[:, 1, 1] = p["family_sd"] ** 2, run_variance
+    log_weight = np.zeros(size)
+    for item in evidence:
+        expected, noise = _observation(draws, item, constants, settings)
+        if not item.same_run:
+            noise = noise + p["run_sd"] ** 2
+        h = np.array([1.0, float(item.same_run)])
+        projected = covariance @ h
+        total = projected @ h + noise
+        surprise = item.value - expected - mean @ h
+        gain = projected / total[:, None]
+        mean = mean + gain * surprise[:, None]
+        covariance = covariance - gain[:, :, None] * projected[:, None, :]
+        log_weight += -0.5 * np.log(2 * np.pi * total) - 0.5 * surprise**2 / total
+    return Effects(mean, covariance, log_weight)
+
+
+def predict(
+    draws: Draws, rows: Sequence[table.Row], constants: Mapping[str, float], settings: Mapping[str, Any], *,
+    record: Record = CLEAN, evidence: Sequence[Evidence] = (),
+) -> Prediction:  # fmt: skip
+    """Predict rows from what a planner knows; with `evidence`, as further runs of that team.
+
+    Parameters
+    ----------
+    draws : Draws
+    rows : sequence of mapping
+        Planner's columns of ``data.csv``, see `gpustack_mc.fits.utilization_data.features`. With evidence of the same
+        run, exactly that one row.
+    constants : mapping
+        ``constants`` of ``fit.json``.
+    settings : mapping
+        ``settings`` of ``fit.json``.
+    record : Record
+        How the hours are counted: `CLEAN` for a bill, the shares in `constants` for published records.
+    evidence : sequence of Evidence
+        The user's own observations.
+
+    Returns
+    -------
+    Prediction
+    """
+    if any(item.same_run for item in evidence) and len(rows) != 1:
+        raise ValueError("evidence of the same run needs exactly one row")
+    p = draws.scalar
+    found = table.features(rows, constants, settings)
+    expected, unknown = _expected(draws, found)
+    own = unknown[0] if any(item.same_run for item in evidence) else np.zeros_like(p["run_sd"])
+    effects = update(draws, evidence, p["run_sd"] ** 2 + own, constants, settings)
+    weight = np.exp(effects.log_weight - effects.log_weight.max())
+    weights = np.broadcast_to(weight / weight.sum(), expected.shape)
+    efficiency = expected + effects.mean.sum(axis=1)
+    variance = effects.covariance.sum(axis=(1, 2)) + (unknown - own)
+    loose = p["loose_uniform"] < record.loose
+    loss = np.where(p["cover_uniform"] < record.compute_only, 0.0, p["loss"])
+    # A posterior draw of the shift above zero would be a goodput above one.
+    log_goodput = np.minimum(loose * p["record_shift"] - loss, 0.0)
+    sds = np.sqrt(variance + settings["exact_record_sd"] ** 2 + loose * p["record_sd"] ** 2)
+    return Prediction(
+        Mixture(weights, efficiency + log_goodput, sds), Mixture(weights, efficiency, sds), log_goodput, expected
+    )

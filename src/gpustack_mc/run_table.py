@@ -1,0 +1,263 @@
+"""Reads a user's table of training runs, and says of each row that cannot be used which line it is and why."""
+
+import csv
+import functools
+import io
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpustack_mc import catalog
+from gpustack_mc.constants import FLOP_PER_PARAM_AND_TOKEN, SECONDS_PER_HOUR
+from gpustack_mc.errors import InputError, Place, did_you_mean
+
+REQUIRED = ("tokens", "accelerator", "accelerator_hours")
+PARAMS = ("params_active", "params_total")
+OPTIONAL_NUMBERS = ("n_accelerators", "sequence_length", "n_layers", "d_model", "global_batch_tokens")
+WORDS = ("architecture", "precision", "activation_recompute", "flash_attention")
+TEXTS = ("model", "family", "publication_date", "batch", "seed27", "tier", "hours_basis", "hours_cover")
+KINDS = ("", "training", "training_run")
+IDS = ("run_id", "id")
+
+SMALLEST_PARAMS = 1e5
+SMALLEST_TOKENS = 1e6
+# Above its peak an accelerator cannot compute, twice the 16-bit peak with 8-bit numbers; below a thousandth no run is
+# known, and a slip of a unit is a factor of a thousand.
+LARGEST_UTILIZATION = {"": 1.0, "fp8": 2.0}
+SMALLEST_UTILIZATION = 0.001
+
+_NOTHING = ("", "unknown")
+
+
+class Skipped(NamedTuple):
+    """A row that was not used: its line in the file, counting from 1, and why."""
+
+    line: int
+    reason: str
+
+
+def read_runs(path: Path) -> tuple[list[dict[str, Any]], list[Skipped]]:
+    """Read training runs from a CSV file with the columns of ``priors/utilization/data.csv``.
+
+    Parameters
+    ----------
+    path : Path
+        Columns in any order; ``tokens``, ``accelerator``, ``accelerator_hours`` and one of ``params_active`` and
+        ``params_total`` are required, columns that are not known are ignored.
+
+    Returns
+    -------
+    rows : list of dict
+        Usable rows, with ``line``, ``run_id``, ``family`` (the run's id where none is given), numbers as floats, and
+        ``generation`` and ``peak_16bit_flop_per_s`` of the accelerator.
+    skipped : list of Skipped
+        All other rows, so that every row of the file is in one of the two.
+
+    Raises
+    ------
+    InputError
+        The file as a whole cannot be used.
+    """
+    rows: list[dict[str, Any]] = []
+    skipped: list[Skipped] = []
+    seen: dict[str, int] = {}
+    for line, cells in _records(path):
+        try:
+            row = _run(line, cells, seen)
+        except _UnusableError as error:
+            skipped.append(Skipped(line, str(error)))
+            continue
+        seen[row["run_id"]] = line
+        rows.append(row)
+    if not rows:
+        raise _none_usable(path, skipped)
+    return rows, skipped
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+def _records(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the line and the cells of each row that is not blank."""
+    reader = csv.reader(io.StringIO(_text(path), newline=""))
+    header: list[str] | None = None
+    end = 0
+    try:
+        for cells in reader:
+            line, end = end + 1, reader.line_num
+            if not any(cell.strip() for cell in cells):
+                continue
+            if header is None:
+                header = _header(path, line, cells)
+                continue
+            extra = len(cells) > len(header) and any(cell.strip() for cell in cells[len(header) :])
+            cells += [""] * (len(header) - len(cells))
+            found = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+            yield line, {**found, "": "extra" if extra else ""}
+    except csv.Error as error:
+        fix = "Check the quotes on this line; a quote that is not closed swallows what follows."
+        raise InputError("csv", f"this is not CSV: {error}.", fix, Place(str(path), reader.line_num or 1)) from error
+    if header is None:
+        raise InputError("empty-file", "the file is empty.", _COLUMNS, Place(str(path)))
+
+
+_COLUMNS = f"Give a header with {', '.join(REQUIRED)} and {' or '.join(PARAMS)}, then one run per line."
+
+
+def _text(path: Path) -> str:
+    place = Place(str(path))
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputError("missing-file", "there is no such file.", "Check the path.", place) from error
+    except IsADirectoryError as error:
+        raise InputError("folder", "this is a folder.", "Give a CSV file in it.", place) from error
+    except OSError as error:
+        raise InputError("cannot-read", f"cannot read: {error.strerror}.", "Check the path.", place) from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        message = f"byte {error.start + 1} (0x{content[error.start]:02x}) is not UTF-8."
+        fix = "Save the file as UTF-8, in a spreadsheet as 'CSV UTF-8'."
+        raise InputError("not-utf8", message, fix, place._replace(line=line)) from error
+
+
+def _header(path: Path, line: int, cells: list[str]) -> list[str]:
+    """Check the names of the columns; their case and blanks around them do not matter."""
+    names = [cell.strip().lower() for cell in cells]
+    place = Place(str(path), line)
+    missing = [name for name in REQUIRED if name not in names]
+    if not any(name in names for name in PARAMS):
+        missing.append(PARAMS[0])
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t"):
+        raise InputError("separator", "the columns are not separated by commas.", "Save with commas.", place)
+    if missing and not any(name in (*REQUIRED, *PARAMS, *IDS) for name in names):
+        raise InputError("no-header", "the first line holds no known column.", _COLUMNS, place)
+    if missing:
+        offers = [f"{name}: {did_you_mean(name, others)}" for name in missing if (others := _unknown(names))]
+        fix = f"Name the columns as in priors/utilization/data.csv. {' '.join(offers)}"
+        raise InputError("missing-columns", f"missing columns: {', '.join(missing)}.", fix.strip(), place)
+    read = (*REQUIRED, *PARAMS, *OPTIONAL_NUMBERS, *WORDS, *TEXTS, *IDS, "kind")
+    twice = sorted({name for name in names if name in read and names.count(name) > 1})
+    if twice:
+        raise InputError("double-column", f"column {twice[0]} appears twice.", "Remove one.", place)
+    return names
+
+
+def _unknown(names: list[str]) -> tuple[str, ...]:
+    """Columns of the file that are not read: one of them may be a required one by another name."""
+    read = (*REQUIRED, *PARAMS, *OPTIONAL_NUMBERS, *WORDS, *TEXTS, *IDS, "kind")
+    return tuple(name for name in names if name and name not in read)
+
+
+def _none_usable(path: Path, skipped: list[Skipped]) -> InputError:
+    if not skipped:
+        return InputError("no-rows", "the file has a header and no rows.", "Add one run per line.", Place(str(path)))
+    first = skipped[0]
+    message = f"none of the {len(skipped)} rows can be used; the first: {first.reason}"
+    return InputError("no-usable-row", message, "Correct this row.", Place(str(path), first.line))
+
+
+# ---- one row --------------------------------------------------------------------------------------------------------
+class _UnusableError(Exception):
+    """Why a row cannot be used."""
+
+
+def _run(line: int, cells: Mapping[str, str], seen: Mapping[str, int]) -> dict[str, Any]:
+    """Return a usable row, or raise `_UnusableError`."""
+    if cells[""]:
+        raise _UnusableError("more cells than the header has: quote cells that hold a comma.")
+    kind = cells.get("kind", "")
+    if kind not in KINDS:
+        raise _UnusableError(f"kind is {kind[:40]!r}, not a training run.")
+    run_id = next((cells[name] for name in IDS if cells.get(name)), f"line {line}")
+    if run_id in seen:
+        raise _UnusableError(f"run id {run_id[:60]!r} is already on line {seen[run_id]}: give each run its own.")
+    row: dict[str, Any] = {name: cells.get(name, "") for name in TEXTS}
+    row |= {name: cells.get(name, "").lower() for name in WORDS}
+    row |= {"line": line, "run_id": run_id, "family": row["family"] or run_id}
+    row |= {name: _optional(cells, name) for name in OPTIONAL_NUMBERS}
+    row["accelerator_hours"] = _positive(cells, "accelerator_hours")
+    row["tokens"] = _positive(cells, "tokens")
+    row["params_active"] = _params(cells, row["architecture"])
+    row |= _accelerator(cells["accelerator"])
+    _require_units(row)
+    return row
+
+
+def _number(cells: Mapping[str, str], name: str) -> float:
+    text = cells[name]
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    # float() also reads 1_000, nan and inf, which no table of runs means.
+    if not math.isfinite(value) or "_" in text:
+        raise _UnusableError(f"{name} is not a number: {text[:40]!r}; write 7000000000 or 7e9.") from None
+    return value
+
+
+def _positive(cells: Mapping[str, str], name: str) -> float:
+    if cells.get(name, "") in _NOTHING:
+        raise _UnusableError(f"{name} is missing.")
+    value = _number(cells, name)
+    if value <= 0:
+        raise _UnusableError(f"{name} is {cells[name]}: it must be above zero.")
+    return value
+
+
+def _optional(cells: Mapping[str, str], name: str) -> float | str:
+    """Return a number, or an empty text where the table states none."""
+    return "" if cells.get(name, "") in _NOTHING else _positive(cells, name)
+
+
+def _params(cells: Mapping[str, str], architecture: str) -> float:
+    """Active parameters; those of a dense model are all of them."""
+    name = next((name for name in PARAMS if cells.get(name, "") not in _NOTHING), None)
+    if name is None:
+        raise _UnusableError("params_active is missing.")
+    if name == "params_total" and architecture == "moe":
+        raise _UnusableError("params_active is missing: a mixture of experts computes with a part of params_total.")
+    value = _positive(cells, name)
+    if value < SMALLEST_PARAMS:
+        raise _UnusableError(f"{name} is {cells[name]}: params in billions? write 7e9.")
+    return value
+
+
+@functools.lru_cache(maxsize=4096)
+def _found(word: str) -> dict[str, Any] | str:
+    """Look an accelerator up once for all its rows; a text says why it is not known."""
+    if not word:
+        return "accelerator is missing."
+    try:
+        found = catalog.find_accelerator(word)
+    except InputError as error:
+        return str(error)
+    return {
+        "accelerator": found.name,
+        "generation": found.generation,
+        "peak_16bit_flop_per_s": found.peak_flop_per_s["bf16"],
+    }
+
+
+def _accelerator(word: str) -> dict[str, Any]:
+    found = _found(word)
+    if isinstance(found, str):
+        raise _UnusableError(found)
+    return found
+
+
+def _require_units(row: Mapping[str, Any]) -> None:
+    """Refuse a row whose utilisation no run can have: one of its numbers is in another unit."""
+    if row["tokens"] < SMALLEST_TOKENS:
+        raise _UnusableError(f"tokens is {row['tokens']:g}: tokens in billions? write 2e12.")
+    flop = FLOP_PER_PARAM_AND_TOKEN * row["params_active"] * row["tokens"]
+    used = flop / (row["accelerator_hours"] * SECONDS_PER_HOUR * row["peak_16bit_flop_per_s"])
+    largest = LARGEST_UTILIZATION.get(row["precision"], LARGEST_UTILIZATION[""])
+    implied = f"accelerator_hours {row['accelerator_hours']:g} imply a utilisation of {used:.3g} of the 16-bit peak"
+    if used > largest:
+        fix = "hours in millions or per accelerator? write the hours of all accelerators together, as 6.4e6."
+        raise _UnusableError(f"{implied}, above {largest:g}: {fix}")
+    if used < SMALLEST_UTILIZATION:
+        fix = "seconds for hours, or tokens or params in another unit?"
+        raise _UnusableError(f"{implied}, below {SMALLEST_UTILIZATION:g}: {fix}")

@@ -1,0 +1,360 @@
+"""The utilisation program: its density, covariates, conditioning, recovery of a known truth, and the stored fit."""
+
+import json
+import time
+
+import jax
+import numpy as np
+import pytest
+from numpyro.handlers import seed, trace
+from numpyro.infer import MCMC, NUTS
+from scipy import integrate, stats
+
+from gpustack_mc.fits import utilization as program
+from gpustack_mc.fits import utilization_data as table
+from gpustack_mc.fits import utilization_fit as fitting
+from gpustack_mc.fits import utilization_predict as predicting
+
+
+@pytest.fixture(scope="module")
+def folder(root):
+    return root / "priors" / "utilization"
+
+
+@pytest.fixture(scope="module")
+def shipped(folder):
+    prior, rows = fitting.read_prior(folder)
+    return fitting.plain(prior), [row for row in rows if row["use"] == "yes"]
+
+
+@pytest.fixture(scope="module")
+def settings(shipped):
+    return shipped[0]
+
+
+@pytest.fixture(scope="module")
+def runs(shipped):
+    return fitting.training_rows(shipped[1])
+
+
+@pytest.fixture(scope="module")
+def stored(folder):
+    record = json.loads((folder / "fit.json").read_text(encoding="utf-8"))
+    draws = predicting.read_draws(fitting.read_columns((folder / "draws.csv").read_text(encoding="utf-8")))
+    return draws, record["constants"], record["settings"]
+
+
+PLAN = {
+    "params_active": 7e9, "tokens": 2e12, "generation": "hopper", "peak_16bit_flop_per_s": 989e12,
+    "n_accelerators": 512, "architecture": "dense", "precision": "bf16", "publication_date": "2026-01",
+}  # fmt: skip
+
+
+# ---- density --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("loss", [0.05, 0.17, 1.0])
+def test_normal_minus_exponential_is_the_convolution(loss):
+    with jax.enable_x64(True):
+        found = program.NormalMinusExponential(-1.0, 0.2, loss)
+        for y in (-2.5, -1.1, -0.6):
+            expected = integrate.quad(
+                lambda x, y=y: stats.norm.pdf(y + x, -1.0, 0.2) * stats.expon.pdf(x, scale=loss),
+                0,
+                30,
+                points=[0.1, 1, 3],
+            )[0]
+            assert float(np.exp(found.log_prob(y))) == pytest.approx(expected, rel=1e-6)
+        draws = np.asarray(found.sample(jax.random.key(0), (40000,)))
+    # four standard errors of a mean of 40000
+    assert draws.mean() == pytest.approx(-1.0 - loss, abs=4 * draws.std() / 200)
+    assert draws.var() == pytest.approx(0.04 + loss**2, rel=0.1)
+
+
+# ---- covariates -----------------------------------------------------------------------------------------------------
+def test_attention_is_exact_where_the_shape_is_known(settings):
+    rows = [{"params_active": 1e9, "n_layers": 24, "d_model": 2048, "sequence_length": 4096}, {"params_active": 1e9}]
+    exact, guessed = table.attention_ratio(rows, settings)
+    assert exact == pytest.approx(12 * 24 * 2048 * 4096 / 6e9)
+    width = (settings["typical_width_over_layers"] * 1e9 / 12) ** (1 / 3)
+    assert guessed == pytest.approx(settings["typical_sequence_length"] / (6 * width))
+
+
+def test_utilisation_counts_six_flop_per_parameter_and_token():
+    row = {"params_active": 1e9, "tokens": 1e12, "accelerator_hours": 1e4, "peak_16bit_flop_per_s": 1e15}
+    assert float(np.exp(table.log_utilization([row])[0])) == pytest.approx(6e21 / (1e4 * 3600 * 1e15))
+    assert table.log_hours_at_full_use([row])[0] - table.log_utilization([row])[0] == pytest.approx(np.log(1e4))
+
+
+def test_stated_covariates_have_no_variance_and_unknown_ones_their_share(runs, settings):
+    constants = table.imputation(runs, settings)
+    stated = PLAN | {"activation_recompute": "full", "flash_attention": "yes", "global_batch_tokens": 4e6}
+    known, unknown = (table.features([row], constants, settings) for row in (stated, PLAN))
+    at = table.TERMS.index
+    assert known.variance.sum() == 0
+    assert known.mean[0, at("full_recompute")] == 1
+    assert known.mean[0, at("no_flash_attention")] == 0
+    share = constants["share_full_recompute"]
+    assert unknown.mean[0, at("full_recompute")] == pytest.approx(share)
+    assert unknown.variance[0, at("full_recompute")] == pytest.approx(share * (1 - share))
+    assert unknown.variance[0, at("log10_count")] == 0  # the count is stated
+
+
+def test_before_flash_attention_no_run_has_it(runs, settings):
+    constants = table.imputation(runs, settings)
+    early = table.features([PLAN | {"publication_date": "2021-05"}], constants, settings)
+    assert early.mean[0, table.TERMS.index("no_flash_attention")] == 1
+    assert early.variance[0, table.TERMS.index("no_flash_attention")] == 0
+
+
+def test_tokens_per_step_matter_below_the_limit_only(runs, settings):
+    constants = table.imputation(runs, settings)
+    term = table.TERMS.index("log_tokens_per_step")
+    small = PLAN | {"params_active": 1e9, "global_batch_tokens": 512 * 65536}
+    large = small | {"params_active": 7e9}
+    found = table.features([small, large], constants, settings)
+    assert found.mean[:, term] == pytest.approx([np.log(65536 / settings["reference_tokens_per_step"]), 0.0])
+
+
+def test_imputation_reads_no_hours(runs, settings):
+    blind = [
+        {key: "" if key in ("accelerator_hours", "mfu_reported") else value for key, value in row.items()}
+        for row in runs
+    ]
+    assert table.imputation(blind, settings) == table.imputation(runs, settings)
+
+
+def test_a_planner_sees_no_record_quality(stored, runs):
+    """Tier, basis and cover of hours, and reported MFU, change no prediction."""
+    draws, constants, settings = stored
+    hidden = (
+        "tier",
+        "hours_basis",
+        "hours_cover",
+        "mfu_reported",
+        "mfu_convention",
+        "accelerator_hours",
+        "family",
+        "model",
+    )
+    blind = [{key: value for key, value in row.items() if key not in hidden} for row in runs[:20]]
+    seen = predicting.predict(draws, runs[:20], constants, settings).log_utilization
+    np.testing.assert_array_equal(
+        predicting.predict(draws, blind, constants, settings).log_utilization.means, seen.means
+    )
+
+
+# ---- conditioning ---------------------------------------------------------------------------------------------------
+def direct(draws, evidence, run_variance, constants, settings, s):
+    """Gaussian conditioning of one draw on all observations at once, by matrices."""
+    p = {name: value[s] for name, value in draws.scalar.items()}
+    prior = np.diag([p["family_sd"] ** 2, run_variance[s]])
+    parts = [predicting._observation(draws, item, constants, settings) for item in evidence]
+    h = np.array([[1.0, float(item.same_run)] for item in evidence])
+    noise = np.diag(
+        [part[1][s] + (0 if item.same_run else p["run_sd"] ** 2) for part, item in zip(parts, evidence, strict=True)]
+    )
+    gap = np.array([item.value - part[0][s] for part, item in zip(parts, evidence, strict=True)])
+    total = h @ prior @ h.T + noise
+    gain = prior @ h.T @ np.linalg.inv(total)
+    return gain @ gap, prior - gain @ h @ prior, stats.multivariate_normal.logpdf(gap, np.zeros(len(gap)), total)
+
+
+def test_sequential_updates_equal_conditioning_at_once(stored):
+    draws, constants, settings = stored
+    evidence = [
+        predicting.Evidence(PLAN, "total", np.log(0.25)),
+        predicting.Evidence(PLAN | {"params_active": 1e9}, "compute_only", np.log(0.3), loose=True),
+        predicting.Evidence(PLAN | {"mfu_convention": "6N+attn_full"}, "mfu", np.log(0.35), same_run=True),
+    ]
+    run_variance = draws.scalar["run_sd"] ** 2
+    found = predicting.update(draws, evidence, run_variance, constants, settings)
+    for s in (0, 7, 99):
+        mean, covariance, log_weight = direct(draws, evidence, run_variance, constants, settings, s)
+        np.testing.assert_allclose(found.mean[s], mean, rtol=1e-9)
+        np.testing.assert_allclose(found.covariance[s], covariance, atol=1e-12)
+        assert found.log_weight[s] == pytest.approx(log_weight, rel=1e-9)
+
+
+def width(prediction):
+    part = prediction.log_utilization
+    return float(np.exp(part.quantile(0.95) - part.quantile(0.05))[0])
+
+
+def test_knowing_more_narrows_and_moves(stored):
+    draws, constants, settings = stored
+    shares = predicting.Record(constants["share_loose_record"], constants["share_compute_only"])
+    published = predicting.predict(draws, [PLAN], constants, settings, record=shares)
+    clean = predicting.predict(draws, [PLAN], constants, settings)
+    high = predicting.predict(
+        draws, [PLAN], constants, settings, evidence=[predicting.Evidence(PLAN, "total", np.log(0.45))]
+    )
+    mfu = predicting.Evidence(PLAN | {"mfu_convention": "6N_only"}, "mfu", np.log(0.45), same_run=True)
+    told = predicting.predict(draws, [PLAN], constants, settings, evidence=[mfu])
+    assert width(told) < width(high) < width(clean) < width(published)
+    center = clean.log_utilization.quantile(0.5)[0]
+    assert center < high.log_utilization.quantile(0.5)[0] < np.log(0.45)
+    # goodput below one: hours imply less than the reported MFU
+    assert told.log_utilization.quantile(0.5)[0] < told.log_mfu.quantile(0.5)[0]
+
+
+def test_a_new_generation_is_wider_than_a_known_one(stored):
+    draws, constants, settings = stored
+    rows = [PLAN, PLAN | {"generation": "something later"}]
+    found = predicting.predict(draws, rows, constants, settings).log_utilization
+    spread = found.quantile(0.95) - found.quantile(0.05)
+    assert spread[1] > 1.02 * spread[0]
+    assert abs(np.diff(found.quantile(0.5))[0]) < 0.2
+
+
+def test_mfu_and_goodput_multiply_to_utilisation(stored):
+    draws, constants, settings = stored
+    found = predicting.predict(draws, [PLAN], constants, settings)
+    np.testing.assert_allclose(found.log_utilization.means, found.log_mfu.means + found.log_goodput)
+    assert np.all(found.log_goodput < 0)
+    assert 0 < found.epistemic_share()[0] < 0.5  # teams differ more than the population is unknown
+
+
+def test_many_runs_of_ones_own_dominate(stored):
+    draws, constants, settings = stored
+    evidence = [predicting.Evidence(PLAN, "compute_only", np.log(0.6)) for _ in range(30)]
+    found = predicting.predict(draws, [PLAN], constants, settings, evidence=evidence)
+    mean = float((found.log_mfu.weights * found.log_mfu.means).sum())
+    assert mean == pytest.approx(np.log(0.6), abs=0.03)  # 30 runs of sd 0.1 leave 0.02
+    plain = predicting.predict(draws, [PLAN], constants, settings)
+    assert plain.effective_draws() == pytest.approx(len(plain.log_goodput))
+    assert found.effective_draws() < plain.effective_draws()
+
+
+def test_evidence_of_the_same_run_needs_one_row(stored):
+    draws, constants, settings = stored
+    item = predicting.Evidence(PLAN, "mfu", -1.0, same_run=True)
+    with pytest.raises(ValueError, match="exactly one row"):
+        predicting.predict(draws, [PLAN, PLAN], constants, settings, evidence=[item])
+
+
+def test_calibration_on_ten_runs_takes_milliseconds(stored):
+    draws, constants, settings = stored
+    evidence = [predicting.Evidence(PLAN, "total", np.log(0.3)) for _ in range(10)]
+    start = time.perf_counter()
+    predicting.predict(draws, [PLAN], constants, settings, evidence=evidence)
+    assert time.perf_counter() - start < 2  # measured 0.02 s; the margin is for a busy machine
+
+
+# ---- the stored fit -------------------------------------------------------------------------------------------------
+def test_the_stored_fit_is_fresh_and_healthy(folder):
+    assert fitting.stale(folder) is None
+    record = json.loads((folder / "fit.json").read_text(encoding="utf-8"))
+    assert record["problem"] is None
+    assert fitting.unhealthy(record["diagnostics"], record["settings"]) is None
+
+
+def test_stale_fits_are_noticed(folder, tmp_path):
+    for name in ("prior.yaml", "data.csv", "fit.json", "draws.csv"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    assert fitting.stale(tmp_path) is None
+    data = tmp_path / "data.csv"
+    data.write_text(data.read_text(encoding="utf-8").replace("82432", "82433", 1), encoding="utf-8")
+    assert "data_sha256" in fitting.stale(tmp_path)
+    data.write_bytes((folder / "data.csv").read_bytes())
+    (tmp_path / "draws.csv").write_text("a\n1\n", encoding="utf-8")
+    assert "draws.csv" in fitting.stale(tmp_path)
+
+
+def test_bad_diagnostics_say_what_to_do(settings):
+    good = {"divergences": 0, "r_hat": 1.001, "ess_bulk": 900, "ess_tail": 900}
+    assert fitting.unhealthy(good, settings) is None
+    assert "target_accept" in fitting.unhealthy(good | {"divergences": 3}, settings)
+    assert "R-hat" in fitting.unhealthy(good | {"r_hat": 1.2}, settings)
+    assert "raise samples" in fitting.unhealthy(good | {"ess_tail": 50}, settings)
+
+
+def test_every_source_and_kind_is_known(folder, settings):
+    prior, rows = fitting.read_prior(folder)
+    assert {row["source"] for row in rows} <= set(prior["sources"]) | {""}
+    assert all(row["source"] for row in rows if row["use"] == "yes")
+    assert len({row["id"] for row in rows}) == len(rows)
+    assert all(row["use"] == "yes" or row["use"].startswith("no: ") for row in rows)
+    assert set(settings["terms"]) == set(table.TERMS)
+    assert {row["mfu_convention"] or "unknown" for row in rows} <= set(settings["attention_counted"])
+
+
+def test_all_118_runs_of_71_families_are_used(shipped):
+    data = program.prepare(shipped[1], shipped[0])
+    assert sum(len(data.rows[name]) for name in ("total", "bound", "compute_only")) == 118
+    assert data.families == 71
+
+
+# ---- recovery of a known truth --------------------------------------------------------------------------------------
+def simulated(data, settings, key):
+    """Parameters and rows drawn from the program itself; bounds have no draws and are left out."""
+    with jax.enable_x64(True):
+        sites = trace(seed(program.model, jax.random.key(key))).get_trace(data, settings, None, False)
+        value = {name: np.asarray(site["value"]) for name, site in sites.items() if site["type"] == "sample"}
+    log_u, log_mfu = data.log_u.copy(), data.log_mfu.copy()
+    for name in ("total", "compute_only", "throughput"):
+        log_u[data.rows[name]] = value[name]
+    log_mfu[data.rows["mfu"]] = value["mfu"]
+    log_mfu[data.rows["paired"]] = value["paired_mfu"]
+    converted = data.rows["converted"]
+    log_mfu[converted] = log_u[converted] + value["converted"]
+    return value, data._replace(log_u=log_u, log_mfu=log_mfu, loss=value["loss"], loss_bound=np.zeros(0))
+
+
+CHECKED = ("run_sd", "record_shift", "record_sd", "benchmark_gap", "loss_mean", "family_sd", "generation_sd", "mfu_sd")
+
+
+def without_bounds(data):
+    keep = np.ones(len(data.mean), dtype=bool)
+    keep[data.rows["bound"]] = False
+    return keep
+
+
+class Chain:
+    """One NUTS chain for data sets of the same design, compiled once."""
+
+    def __init__(self, data, settings, warmup, samples):
+        keep = without_bounds(data)
+
+        def model(log_u, log_mfu, loss):
+            drawn = data._replace(log_u=log_u, log_mfu=log_mfu, loss=loss, loss_bound=np.zeros(0))
+            program.model(drawn, settings, keep)
+
+        kernel = NUTS(model, target_accept_prob=settings["target_accept"], dense_mass=fitting._DENSE)
+        self.chain = MCMC(
+            kernel, num_warmup=warmup, num_samples=samples, progress_bar=False, jit_model_args=True
+        )  # fmt: skip
+
+    def sample(self, drawn, key):
+        with jax.enable_x64(True):
+            self.chain.run(jax.random.key(key), drawn.log_u, drawn.log_mfu, drawn.loss)
+            return {name: np.asarray(value) for name, value in self.chain.get_samples().items()}
+
+
+def test_a_known_truth_is_recovered(shipped):
+    settings, rows = shipped
+    data = program.prepare(rows, settings)
+    value, drawn = simulated(data, settings, 11)
+    found = Chain(data, settings, 300, 200).sample(drawn, 0)
+    for name in (*CHECKED, "beta"):
+        z = (value[name] - found[name].mean(axis=0)) / found[name].std(axis=0)
+        # 22 values; beyond 4.5 posterior sds is one in 10^4 even with the noise of 200 draws and some skewness
+        assert np.all(np.abs(z) < 4.5), name
+    # The data say something: without them the posterior would be the prior, twice as wide or more.
+    assert found["run_sd"].std() < 0.5 * settings["prior_run_sd"]
+    assert found["beta"][:, table.TERMS.index("fp8")].std() < 0.5 * settings["terms"]["fp8"][1]
+
+
+@pytest.mark.slow
+def test_ranks_of_the_truth_are_uniform(shipped):
+    """Simulation-based calibration (Talts et al. 2018, arXiv:1804.06788): ranks of the truth among thinned draws."""
+    settings, rows = shipped
+    data = program.prepare(rows, settings)
+    chain = Chain(data, settings, 400, 300)
+    ranks = []
+    for replication in range(40):
+        value, drawn = simulated(data, settings, 1000 + replication)
+        found = chain.sample(drawn, replication)
+        scalars = [np.mean(found[name][::3] < value[name]) for name in CHECKED]
+        ranks.append([*scalars, *np.mean(found["beta"][::3] < value["beta"], axis=0)])
+    for name, found in zip((*CHECKED, *table.TERMS), np.array(ranks).T, strict=True):
+        # 22 tests: one in 2000 each keeps the family-wise error at one percent.
+        assert stats.kstest(found, "uniform").pvalue > 5e-4, name
