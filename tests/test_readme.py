@@ -1,10 +1,12 @@
 """The README: its commands run, its quoted output is what they print, its files exist."""
 
+import json
 import re
 import sys
 
 import pytest
 
+from gpustack_mc.run import run_scenario
 from gpustack_mc.scenario import load_scenario
 
 
@@ -38,10 +40,23 @@ def test_the_example_scenario_is_sound(readme, scenario_file):
     assert problem.inputs["electricity_price"].marginal.parameters["value"] == pytest.approx(0.07)
 
 
-def test_the_python_example_runs(readme, root, monkeypatch):
-    monkeypatch.chdir(root)
-    code = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1].replace("65_536", "1024")
-    exec(compile(code, "README.md", "exec"), {})
+def test_the_python_examples_run(readme, root, monkeypatch, tmp_path):
+    (tmp_path / "scenarios").symlink_to(root / "scenarios")
+    monkeypatch.chdir(tmp_path)
+    first, second = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    exec(compile(first.replace("65_536", "1024"), "README.md", "exec"), {})
+    run_scenario("scenarios/llama-3-70b.yaml", samples=1024, pictures=[])
+    exec(compile(second, "README.md", "exec"), {})
+
+
+def test_the_calibration_table_is_the_published_one(readme, root):
+    found = json.loads((root / "reports" / "validation" / "validation.json").read_text(encoding="utf-8"))
+    rows = {"gpustack-mc": found["metrics"], "6ND at 40% MFU": found["baselines"]["rule_6nd_40"],
+            "median of the other teams": found["baselines"]["median_of_other_families"]}  # fmt: skip
+    for name, m in rows.items():
+        shares = f"{m['coverage']['0.9']:.0%} | {m['mdape']:.0%}"
+        assert f"| {name} | {shares} | {m['crps_log']:.3f} | {m['median_p95_over_p5']:.1f} |" in readme
+    assert f"on {found['n']} published runs" in readme
 
 
 def test_linked_files_exist(readme, root):

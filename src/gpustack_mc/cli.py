@@ -147,6 +147,18 @@ def schema() -> None:
     click.echo(json.dumps(json_schema(), indent=2))
 
 
+@cli.command()
+@click.option("--data", type=click.Path(path_type=Path), help="CSV of runs to score; else the shipped runs.")
+@click.option("--refit", is_flag=True, help="Fit anew without each family of the shipped runs; takes minutes.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for the scores and pictures.")
+@json_option
+def validate(data: Path | None, refit: bool, out: Path | None, as_json: bool) -> None:
+    """Score predictions of accelerator-hours against what runs reported."""
+    from gpustack_mc.validation import run_validation
+
+    click.echo(run_validation(data, refit, out, as_json, lambda line: click.echo(line, err=True)))
+
+
 @cli.group()
 def priors() -> None:
     """Show the fitted priors, their populations and their sources."""

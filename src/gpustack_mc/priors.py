@@ -318,6 +318,10 @@ class Facts(NamedTuple):
     year: int | None = None
 
 
+# The second step of the ladder of accelerators is the same chip in another form: prices know no finer one.
+_NEAR = {"accelerator": 1}
+
+
 class Selection(NamedTuple):
     """The population chosen for a scenario.
 
@@ -359,7 +363,7 @@ def select(fit: Mapping[str, Any], facts: Facts) -> Selection:
     missed = tuple(
         f"{key}={facts.ladders[key][0]}"
         for key, rank in zip(ladder, ranks, strict=True)
-        if rank and facts.ladders.get(key) and key != "year"
+        if rank > _NEAR.get(key, 0) and facts.ladders.get(key) and key != "year"
     )
     return Selection(population, predict(population, facts.covariates), missed)
 

@@ -376,7 +376,7 @@ def validate_file(path: Path, progress: Progress = _quiet) -> dict[str, Any]:
 @functools.cache
 def shipped_draws() -> "Draws":
     """Posterior draws of the shipped fit."""
-    from gpustack_mc.fits.utilization_fit import read_columns
+    from gpustack_mc.fits.draws_file import read_columns
     from gpustack_mc.fits.utilization_predict import read_draws
 
     path = catalog.folder("priors") / "utilization" / "draws.csv"

@@ -105,7 +105,7 @@ def _region(row: Row, factor: float, moves: list[Move], settings: dict[str, Any]
     basis = "combustion only" if row["carbon_basis"] == "direct" else "life-cycle factors"
     return Population(
         where={"region": row["region"], "carbon_basis": row["carbon_basis"]},
-        label=f"{row['place']}, annual average {row['year']}, {basis}",
+        label=f"{row['place']}, annual average {row['year']}{extra}, {basis}",
         family="logit_normal",
         parameters={
             "mu": _logit(value, settings),

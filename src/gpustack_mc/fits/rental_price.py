@@ -117,10 +117,11 @@ def _on_every_term(where: dict[str, str], label: str, fitted: LogFit, offers: Ro
     populations = []
     for term, discount in {ON_DEMAND: Discount(0.0, 0.0, []), **by_term}.items():
         times = "" if term == ON_DEMAND else f"; times the {term} discount"
+        terms = "on demand" if term == ON_DEMAND else f"on-demand offers times the {term} discount of all chips"
         populations.append(
             Population(
                 where={**where, "term": term},
-                label=f"{label}, {term.replace('_', ' ')}",
+                label=f"{label}, {terms}",
                 family="lognormal",
                 parameters={"mu": fitted.mu + discount.mu, "sigma": float(np.hypot(fitted.sigma, discount.sigma))},
                 method=method + times,
