@@ -183,6 +183,12 @@ BAD_INPUTS = [
     ("mfu:", "7:3", "has no value"),
     ("mfu: true", "7:8", "True is not a number"),
     ("mfu: [0.3, 0.4]", "7:8", "is not a number"),
+    ("mfu: 38%%", "7:8", "no unit that is known. Write a plain number"),
+    ("mfu: 0.36-0.44", "7:8", "Write a plain number, such as 0.4 or 7e9, or {low: ..., high: ...}"),
+    ("capex: 4 M USD", "7:10", "Write it in USD, such as 4e6 USD or 4 MUSD"),
+    ("lifetime: 1 h**9**9**9", "7:13", "no unit that is known"),
+    ("mfu: {dist: truncated_normal, mean: 0.9, sd: 0.001, low: 0.1, high: 0.5}", "7:8", "has no mass between"),
+    ("mfu: {dist: beta, a: 2, b: 1e200}", "7:8", "use a value between 0.001 and 1e6"),
     ("mfu: about 40", "7:8", "'about 40' is not a number"),
     ("electricity_price: 85 EUR/MWh", "7:22", "the scenario states no rate"),
     ("electricity_price: 0.08 USD/kW", "7:22", "is a price of power, but this is a price of energy"),
@@ -227,6 +233,14 @@ BAD_SETS = [
     ("schema_version=2", "2 is not one of 1"),
     ("date=yesterday", "is not a date"),
     ("date=1066", "is not a date"),
+    ("date=2024-99-99", "is not a date"),
+    ("name='a\u202eb'", "name: holds control characters"),
+    ("clustr.count=4", "unknown key 'clustr'. Did you mean cluster"),
+    ("²=1", "unknown key '²'"),
+    (".".join("a" * 3000) + "=1", "nested too deep"),
+    ("workload.params=13", "is below 10000. No model has"),
+    ("workload.params={prior: mfu}", "fitted priors describe inputs"),
+    ("exchange_rates={EUR: 1" + "0" * 350 + "}", "is not a rate"),
     ("questions.budget=15", "15 has no unit. Write it with one, such as 15 USD"),
     ("questions.deadline=30 kWh", "is an energy, but this is a time"),
     ("questions.budget=0 USD", "a limit of 0 is never kept"),
@@ -250,7 +264,9 @@ def test_bad_overrides_name_themselves(load, override, message):
         return
     with pytest.raises(InputError) as caught:
         load("", override)
-    assert str(caught.value).startswith(f"--set {override}: ")
+    shown = "".join(c if c.isprintable() else "?" for c in override)
+    assert str(caught.value).startswith(f"--set {shown[:80]}")
+    assert len(str(caught.value)) < 500
     assert message in str(caught.value)
 
 

@@ -66,12 +66,14 @@ _PEAK_SHARE = "MFU is a share of peak FLOP/s: 38% is written 0.38"
 # that a new input must come after the others and never between them, else every draw would change.
 QUANTITIES: tuple[Quantity, ...] = (
     # ---- stated by the scenario -----------------------------------------------------------------------------------
-    Quantity("params", r"N", "1", "Total parameters of the model", "scenario", "workload", 1.0, 1e16,
-             "no model has fewer than 1 or more than 1e16 parameters"),
+    Quantity("params", r"N", "1", "Total parameters of the model", "scenario", "workload", 1e4, 1e16,
+             "no model has fewer than 10,000 or more than 1e16 parameters; 7 billion is written 7e9"),
     Quantity("active_params", r"N_\mathrm{a}", "1", "Parameters used for each token (all of them in a dense model)",
-             "scenario", "workload", 1.0, 1e16, "no model has fewer than 1 or more than 1e16 parameters"),
+             "scenario", "workload", 1e4, 1e16,
+             "no model has fewer than 10,000 or more than 1e16 parameters; 7 billion is written 7e9"),
     Quantity("tokens", r"D", "token", "Training tokens, counted once for each time they are processed", "scenario",
-             "workload", 1.0, 1e19, "no run processes fewer than 1 or more than 1e19 tokens"),
+             "workload", 1e4, 1e19,
+             "no run processes fewer than 10,000 or more than 1e19 tokens; 2 trillion is written 2e12"),
     Quantity("context_flop_factor", r"\chi", "1",
              "FLOP per token relative to the context lengths that the MFU prior was fitted on", "scenario",
              "workload", 0.5, 1e4, "attention adds to the 6N FLOP per token; it cannot remove most of them"),

@@ -74,6 +74,10 @@ class Reader(Statements):
         for depth in range(len(path), 0, -1):
             if path[:depth] in self.overridden:
                 return _set_place(self.overridden[path[:depth]])
+        if path not in self.document.keys:
+            for overridden, override in self.overridden.items():
+                if overridden[: len(path)] == path != ():
+                    return _set_place(override)
         return self.document.place(path, key=key)
 
     # ---- structure ----

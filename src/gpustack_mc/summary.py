@@ -277,7 +277,7 @@ def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: 
         _wrapped(style(sentence(summary, ownership), bold=True), width, 0),
         *_drivers_sentence(summary, ownership, width),
         "",
-        *_table(summary, ownership, style),
+        *_table(summary, ownership, style, width),
         *_note_lines(summary, width),
         *_question_lines(summary, style),
         *_published_lines(summary, style),
@@ -311,6 +311,10 @@ def _drivers_sentence(summary: dict[str, Any], ownership: str, width: int) -> li
     if not ranked:
         return []
     name, index = ranked[0]
+    if "+" in name:
+        together = f"The {name.count('+') + 1} correlated inputs together explain {index['ST']:.0%}"
+        line = f"{together} of the variance of the cost."
+        return [_wrapped(line, width, 0)]
     described = BY_NAME[name.partition("@")[0]].description if name.partition("@")[0] in BY_NAME else name
     what = BY_NAME[output].short.replace(",", "")
     line = f"What moves the {what} most is {name} ({_lower_first(described)}): {index['ST']:.0%} of its variance."
@@ -334,7 +338,7 @@ def _label(name: str, summary: dict[str, Any]) -> str:
     return BY_NAME[name].short
 
 
-def _table(summary: dict[str, Any], ownership: str, style: Style) -> list[str]:
+def _table(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:
     rows = [("", "median", "50% interval", "90% interval")]
     for name in _rows(summary, ownership):
         entry = summary["outputs"][name]
@@ -346,6 +350,8 @@ def _table(summary: dict[str, Any], ownership: str, style: Style) -> list[str]:
         half = formatting.interval(*entry["interval_50"], entry["unit"], (digits[1], digits[1]), step)
         most = formatting.interval(*entry["interval_90"], entry["unit"], (digits[0], digits[2]), step)
         rows.append((_label(name, summary), middle, half, most))
+    if max(sum(len(cell) + 3 for cell in row) for row in rows) > width:
+        rows = [(label, middle, most) for label, middle, _, most in rows]
     return _columns(rows, style)
 
 

@@ -14,7 +14,7 @@ _CURRENCY = re.compile(r"\b[kMGT]?(EUR|GBP|CAD|AUD|CHF|JPY|CNY|INR|SEK|NOK|DKK|B
 _WORDS = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 # Two-digit and chained exponents are never units, and pint takes hours over some of them.
 _UNIT_TEXT = re.compile(r"^[A-Za-z0-9_/*^ .()$%-]{1,40}$")
-_HUGE_POWER = re.compile(r"\d\d|(\^|\*\*)[^/]*(\^|\*\*)[^/]*(\^|\*\*)|(\^|\*\*)\s*-?\d\s*(\^|\*\*)")
+_HUGE_POWER = re.compile(r"\d\d|%.*%|(\^|\*\*)[^/]*(\^|\*\*)[^/]*(\^|\*\*)|(\^|\*\*)\s*-?\d\s*(\^|\*\*)")
 _DIMENSIONS = {
     "kWh": "an energy",
     "W": "a power",
@@ -115,10 +115,15 @@ def to_number(text: str, unit: str, rates: Mapping[str, float]) -> float:
         scaled = number * _WORDS[suffix.lower()]
         raise UnitProblem(f"{shown(text)} mixes a number and a word. Write {scaled:g}.")
     if not _UNIT_TEXT.match(suffix) or _HUGE_POWER.search(suffix):
-        raise UnitProblem(
-            f"{shown(text)} has no unit that is known. " + ("" if unit == "1" else f"Write it in {unit}.")
-        )
+        raise UnitProblem(f"{shown(text)} has no unit that is known. {_written(unit)}")
     return _convert(number, suffix, text, unit, rates)
+
+
+def _written(unit: str) -> str:
+    """Say how a value is written."""
+    if unit == "1":
+        return "Write a plain number, such as 0.4 or 7e9, or {low: ..., high: ...}."
+    return f"Write it in {unit}, such as 4e6 USD or 4 MUSD." if unit == "USD" else f"Write it in {unit}."
 
 
 def _percent(number: float, text: str, unit: str) -> float:
@@ -150,8 +155,7 @@ def _convert(number: float, suffix: str, text: str, unit: str, rates: Mapping[st
         expected_unit = "" if unit == "1" else f" (in {unit})"
         raise UnitProblem(f"{shown(text)} is {found}, but this is {expected}{expected_unit}.") from None
     except Exception as error:  # pint raises its own errors, tokenizer errors and plain TypeErrors on odd text
-        example = "" if unit == "1" else f" Write it in {unit}."
-        raise UnitProblem(f"{shown(text)} has no unit that is known ({suffix!r}).{example}") from error
+        raise UnitProblem(f"{shown(text)} has no unit that is known ({suffix!r}). {_written(unit)}") from error
     return float(converted.magnitude)
 
 
