@@ -8,6 +8,7 @@ Groups follow ArviZ: ``prior`` holds the draws of the inputs, ``prior_predictive
 import io
 import json
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -65,30 +66,55 @@ def to_datatree(simulation: Simulation) -> xr.DataTree:
 def write(tree: xr.DataTree, path: Path) -> None:
     """Write a result as netCDF-4, which `xarray.open_datatree` reads back identical.
 
-    `xarray.DataTree.to_netcdf` writes the same, but opens the file again for each group and takes five times as long,
-    a fifth of a whole run.
+    A netCDF-4 file is an HDF5 file whose dimensions are dimension scales. `xarray.DataTree.to_netcdf` writes the same
+    and takes ten times as long, a sixth of a whole run.
     """
-    import h5netcdf
     import h5py
 
     # In memory first: when the disk is full HDF5 crashes while closing a file, and Python does not.
     buffer = io.BytesIO()
-    with h5netcdf.File(buffer, "w") as file:
+    with h5py.File(buffer, "w", track_order=True) as file:
         for node in tree.subtree:
-            group = file if node.path == "/" else file.create_group(node.path)
-            group.attrs.update(node.attrs)
-            group.dimensions = dict(node.sizes)
-            for name, variable in node.variables.items():
-                values = variable.values
-                text = values.dtype.kind in "UO"
-                stored = group.create_variable(
-                    name,
-                    variable.dims,
-                    dtype=h5py.string_dtype() if text else values.dtype,
-                    data=values.astype(object) if text else values,
-                )
-                stored.attrs.update(variable.attrs)
+            group = file if node.path == "/" else file.create_group(node.path, track_order=True)
+            _write_attributes(group, node.attrs)
+            _write_variables(group, node)
     path.write_bytes(buffer.getbuffer())
+
+
+def _write_variables(group: Any, node: xr.DataTree) -> None:
+    for dimension, size in node.sizes.items():
+        if dimension not in node.variables:
+            # The name by which netCDF knows a dimension that has no coordinates.
+            scale = group.create_dataset(dimension, shape=(size,), dtype=">f4")
+            scale.make_scale(f"This is a netCDF dimension but not a netCDF variable.{size:10d}")
+    # Coordinates of dimensions come first, so that the others find their scales.
+    for name in sorted(node.variables, key=lambda name: name not in node.sizes):
+        variable = node.variables[name]
+        values = variable.values
+        text = values.dtype.kind in "UO"
+        dataset = group.create_dataset(name, data=values.astype(object) if text else values, dtype=_dtype(values))
+        if name in node.sizes:
+            dataset.make_scale(name)
+        else:
+            for axis, dimension in enumerate(variable.dims):
+                dataset.dims[axis].attach_scale(group[dimension])
+        _write_attributes(dataset, variable.attrs)
+
+
+def _dtype(values: np.ndarray) -> Any:
+    import h5py
+
+    return h5py.string_dtype() if values.dtype.kind in "UO" else values.dtype
+
+
+def _write_attributes(place: Any, attributes: Mapping[Any, Any]) -> None:
+    for name, value in attributes.items():
+        array = np.atleast_1d(np.asarray(value))
+        if array.dtype.kind in "UO" and array.size > 1:
+            place.attrs.create(name, array.astype(object), dtype=_dtype(array))
+        else:
+            # netCDF has no scalar attributes but texts: a number is an array of one.
+            place.attrs[name] = value if isinstance(value, str) else array
 
 
 def _root_attributes(simulation: Simulation) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def _run(
     progress: Callable[[float], None],
 ) -> Done:
     later = ["gpustack_mc.summary", "gpustack_mc.result"]
-    later += ["h5netcdf"] if with_files else []
+    later += ["h5py"] if with_files else []
     later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and pictures else []
     _load_meanwhile(*later)
     simulation = simulate(problem, design, progress=progress)

@@ -424,7 +424,7 @@ _NAMES = {
     "rule_6nd_40": "6ND at 40%",
     "median_of_other_families": "median of other families",
     "tier_a": "exact records (tier A)",
-    "seed27": "27-run seed set",
+    "seed27": "reference set of 27",
 }
 
 

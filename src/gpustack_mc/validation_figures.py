@@ -250,7 +250,7 @@ def _pit_ecdf(axes: "Axes", pit: np.ndarray) -> None:
 
 def _coverage_rows(result: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """Label, runs, and runs inside of all runs and of each group that is not too small."""
-    named = {"subset": {"seed27": "27-run seed set", "tier_a": "exact records"}}
+    named = {"subset": {"seed27": "reference set of 27", "tier_a": "exact records"}}
     key = str(LEVELS[-1])
     found = [("all runs", result["n"], round(result["n"] * result["metrics"]["coverage"][key]))]
     for column, entries in result["groups"].items():
