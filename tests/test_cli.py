@@ -95,8 +95,8 @@ def test_standard_input(scenario_file):
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "<stdin>:3:20: workload.params: -1 is below 10000. No model has fewer than 10,000 or more than 1e16 parameters; "
-        "7 billion is written 7e9.\n"
+        "<stdin>:3:20: workload.params: -1 is below 10000. "
+        "No model has fewer than 10,000 or more than 1e16 parameters; 7 billion is written 7e9.\n"
     )
 
 
