@@ -181,6 +181,21 @@ def test_elasticity(name, parameter):
         assert got == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize(("length", "reference"), [(32768, 4096), (4096, 4096), (2048, 8192)])
+def test_context_factor_counts_the_matrix_products(length, reference):
+    """Against the products of every query with the keys before it, layer by layer, as PaLM's appendix B counts them."""
+    layers, width, active = 80, 8192, 70e9
+
+    def flop_per_token(s):
+        pairs = s * s / 2  # causal: half of all query-key pairs
+        scores, weighted_values = 2 * width * pairs, 2 * width * pairs  # a multiplication and an addition each
+        forward = 2 * active + layers * (scores + weighted_values) / s
+        return 3 * forward  # the backward pass takes twice the forward
+
+    found = equations.context_flop_factor(active, layers, width, length, reference)
+    assert found == pytest.approx(flop_per_token(length) / flop_per_token(reference), rel=1e-12)
+
+
 def test_capital_cost_equals_the_annuity():
     """Straight-line loss plus capital cost equals the annuity that repays the price less the residual value.
 

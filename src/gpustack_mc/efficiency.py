@@ -47,6 +47,11 @@ def draws() -> program.Draws:
     return program.read_draws(read_columns(text))
 
 
+def published_record(constants: Mapping[str, float]) -> program.Record:
+    """How the hours of a published run may have been counted, by the shares in a fit."""
+    return program.Record(constants["share_loose_record"], constants["share_compute_only"])
+
+
 def planned_run(
     file: ScenarioFile, accelerator: Accelerator | None, middle: Mapping[str, float], year: int | None
 ) -> dict[str, Any]:
@@ -90,12 +95,9 @@ def efficiency(
     """Predict MFU and goodput of a scenario; the parameters are those of `planned_run`."""
     fit = catalog.fit_record("utilization")
     row = planned_run(file, accelerator, middle, year)
-    constants = fit["constants"]
     clean = file.accounting == "clean"
-    record = (
-        program.CLEAN if clean else program.Record(constants["share_loose_record"], constants["share_compute_only"])
-    )
-    found = program.predict(draws(), [row], constants, fit["settings"], record=record)
+    record = program.CLEAN if clean else published_record(fit["constants"])
+    found = program.predict(draws(), [row], fit["constants"], fit["settings"], record=record)
     # The program counts against the 16-bit peak; the scenario's run may be counted against that of fp8.
     shift = np.log(row["peak_16bit_flop_per_s"] / middle["peak_flop_per_s"])
     weights, means, sds = (part[0] for part in found.log_mfu)

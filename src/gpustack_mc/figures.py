@@ -19,21 +19,20 @@ import xarray as xr
 
 from gpustack_mc import formatting
 from gpustack_mc.quantities import BY_NAME
+from gpustack_mc.summary import HEADLINE, OTHER_OWNERSHIP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # One row each, in this order; outputs with a published figure join those of their domain.
-OUTPUT_ROWS = ("training_days", "accelerator_hours", "energy_mwh", "facility_power_mw", "co2e_t", "water_offsite_m3",
-               "water_onsite_m3", "cost_owned_usd", "cost_rented_usd")  # fmt: skip
+OUTPUT_ROWS = tuple(name for name in HEADLINE if name != "co2e_operational_t")
 SENSITIVITY_PANELS = ("training_days", "energy_mwh", "co2e_t", "cost_owned_usd", "cost_rented_usd")
 SENSITIVITY_ROWS = 12
 # An index below this is drawn as a hairline: such inputs are named in the caption instead.
 _NEGLIGIBLE = 0.005
 # A sentence with more numbers than this is not listened to.
 _SPOKEN = 9
-_OTHER_OWNERSHIP = {"own": "cost_rented_usd", "rent": "cost_owned_usd"}
 
 _QUANTILES = ("q0.05", "q0.25", "q0.5", "q0.75", "q0.95")
 _LOW, _MEDIAN, _HIGH = 0, 2, 4
@@ -203,7 +202,7 @@ def _output_rows(tree: xr.DataTree) -> list[_Row]:
     names = [*OUTPUT_ROWS, *(name for name in published if name not in OUTPUT_ROWS)]
     domains = [BY_NAME[name].domain for name in names]
     names.sort(key=lambda name: domains.index(BY_NAME[name].domain))
-    skip = _OTHER_OWNERSHIP.get(tree.attrs["ownership"])
+    skip = OTHER_OWNERSHIP.get(tree.attrs["ownership"])
     return [_row(tree, "prior_predictive", name, published) for name in names if name != skip or name in published]
 
 
@@ -246,7 +245,7 @@ def _relative_width(row: _Row) -> float:
 
 
 def _panels(tree: xr.DataTree) -> list[str]:
-    skip = _OTHER_OWNERSHIP.get(tree.attrs["ownership"])
+    skip = OTHER_OWNERSHIP.get(tree.attrs["ownership"])
     return [name for name in SENSITIVITY_PANELS if name != skip]
 
 

@@ -270,9 +270,11 @@ class _Resolver(Reader):
                 "missing-key",
             )
             return Input(key, quantity, UNKNOWN, "derived", "")
+        # Imports jax, which a scenario without long contexts is checked without.
+        from gpustack_mc.equations import context_flop_factor
+
         params = float(priors.quantiles(active.marginal, [0.5])[0])
-        attention = 6 * workload.n_layers * workload.d_model
-        factor = (6 * params + attention * length) / (6 * params + attention * reference)
+        factor = context_flop_factor(params, workload.n_layers, workload.d_model, length, reference)
         words = f"causal attention over {length:,} tokens, against {reference:,} in the fitted runs"
         if not quantity.low <= factor <= quantity.high:
             self.fail(

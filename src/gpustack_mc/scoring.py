@@ -234,10 +234,27 @@ def rule_of_thumb(rows: int, utilization: float, sd: float) -> Mixture:
     return normal(np.full(rows, np.log(utilization)), np.full(rows, sd))
 
 
-def leave_one_family_out_median(y: np.ndarray, families: Sequence[str]) -> Mixture:
-    """Median and standard deviation of the log quantity over the other families' rows, one normal per row."""
-    y, families = np.asarray(y, dtype=float), np.asarray(families)
-    if len(np.unique(families)) < 2:
-        raise ValueError("leave-one-family-out needs two families")
-    others = [y[families != name] for name in families]
-    return normal(np.array([np.median(o) for o in others]), np.array([np.std(o, ddof=1) for o in others]))
+def median_of_other_families(families: Sequence[str], y: np.ndarray, known_families: Sequence[str]) -> Mixture:
+    """Median and standard deviation of a log quantity over the known rows of other families, one normal per row.
+
+    Parameters
+    ----------
+    families : sequence of str, length rows
+        Of the rows to be predicted.
+    y : ndarray, shape (known,)
+        Observed log quantity.
+    known_families : sequence of str, length known
+
+    Raises
+    ------
+    ValueError
+        When fewer than two rows of other families are known.
+    """
+    y, known_families = np.asarray(y, dtype=float), np.asarray(known_families)
+    found: dict[str, tuple[float, float]] = {}
+    for name in set(families):
+        others = y[known_families != name]
+        if len(others) < 2:
+            raise ValueError("the median of other families needs two rows of other families")
+        found[name] = np.median(others), np.std(others, ddof=1)
+    return normal(*np.array([found[name] for name in families]).T)

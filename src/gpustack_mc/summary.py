@@ -27,6 +27,8 @@ HEADLINE = (
     "cost_owned_usd",
     "cost_rented_usd",
 )
+# The cost that a scenario did not ask for.
+OTHER_OWNERSHIP = {"own": "cost_rented_usd", "rent": "cost_owned_usd"}
 _ORIGINS = ("entered", "fitted", "assumed", "cited", "derived")
 DRIVERS = 6
 
@@ -327,7 +329,7 @@ def _lower_first(text: str) -> str:
 
 
 def _rows(summary: dict[str, Any], ownership: str) -> list[str]:
-    skip = {"own": "cost_rented_usd", "rent": "cost_owned_usd"}.get(ownership)
+    skip = OTHER_OWNERSHIP.get(ownership)
     return [name for name in HEADLINE if name != skip]
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import catalog, scoring, storage
+from gpustack_mc import catalog, efficiency, scoring, storage
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.run_table import Skipped, read_runs
 from gpustack_mc.scoring import Mixture, RowScores
@@ -96,13 +96,6 @@ def planner(row: Row) -> dict[str, Any]:
     return {name: row.get(name, "") for name in PLANNED}
 
 
-def published_record(constants: Mapping[str, float]) -> "Record":
-    """How the hours of a published run may have been counted."""
-    from gpustack_mc.fits.utilization_predict import Record
-
-    return Record(constants["share_loose_record"], constants["share_compute_only"])
-
-
 def predict_hours(rows: Sequence[Row], draws: "Draws", record: "Record") -> Mixture:
     """Predict log accelerator-hours of runs from what a planner knows.
 
@@ -113,7 +106,7 @@ def predict_hours(rows: Sequence[Row], draws: "Draws", record: "Record") -> Mixt
     draws : Draws
         Posterior draws of the utilisation program.
     record : Record
-        How the hours are counted, see `published_record`.
+        How the hours are counted, see `gpustack_mc.efficiency.published_record`.
 
     Returns
     -------
@@ -210,17 +203,8 @@ def _other_families(rows: Sequence[Row], reference: Sequence[Row]) -> Mixture:
     """Median and standard deviation of log utilisation over the reference rows of other families."""
     from gpustack_mc.fits.utilization_data import log_utilization
 
-    known = log_utilization(reference)
-    theirs = np.array([str(row["family"]) for row in reference])
-    everyone = (np.median(known), np.std(known, ddof=1)) if len(known) > 1 else (np.nan, np.nan)
-    found = {}
-    for name in {str(row["family"]) for row in rows}:
-        others = known[theirs != name]
-        if len(others) < 2:
-            raise ValueError("the median of other families needs two rows of other families")
-        same = len(others) == len(known)
-        found[name] = everyone if same else (np.median(others), np.std(others, ddof=1))
-    return scoring.normal(*np.array([found[str(row["family"])] for row in rows]).T)
+    families, theirs = ([str(row["family"]) for row in table] for table in (rows, reference))
+    return scoring.median_of_other_families(families, log_utilization(reference), theirs)
 
 
 def _inside(scores: RowScores, level: float) -> np.ndarray:
@@ -272,7 +256,6 @@ def _groups(
             name or "not stated": _group(scores, baselines, values == name) for name in sorted(np.unique(values))
         }
     subsets = {
-        "first_collection": ("batch", "1"),
         "seed27": ("seed27", "1"),
         "tier_a": ("tier", "A"),
     }
@@ -348,7 +331,7 @@ def _left_out(folds: Mapping[str, "Draws"]) -> Mixture:
     for family in sorted(set(families)):
         mine = np.flatnonzero(families == family)
         others = [row for row in rows if row["family"] != family]
-        record = published_record(imputation(others, shipped().settings))
+        record = efficiency.published_record(imputation(others, shipped().settings))
         parts.append(predict_hours([rows[i] for i in mine], folds[family], record))
         order.append(mine)
     back = np.argsort(np.concatenate(order))
@@ -367,20 +350,10 @@ def validate_file(path: Path, progress: Progress = _quiet) -> dict[str, Any]:
     """
     rows, skipped = read_runs(path)
     progress(f"Predicting {len(rows):,} runs.")
-    draws = _thinned(shipped_draws(), len(rows))
-    record = published_record(shipped().constants)
+    draws = _thinned(efficiency.draws(), len(rows))
+    record = efficiency.published_record(shipped().constants)
     pieces = (predict_hours(rows[at : at + _CHUNK], draws, record) for at in range(0, len(rows), _CHUNK))
     return score(rows, pieces, reference=training_rows(), skipped=skipped, method=PLAIN)
-
-
-@functools.cache
-def shipped_draws() -> "Draws":
-    """Posterior draws of the shipped fit."""
-    from gpustack_mc.fits.draws_file import read_columns
-    from gpustack_mc.fits.utilization_predict import read_draws
-
-    path = catalog.folder("priors") / "utilization" / "draws.csv"
-    return read_draws(read_columns(path.read_text(encoding="utf-8")))
 
 
 def _thinned(draws: "Draws", rows: int) -> "Draws":
@@ -455,8 +428,6 @@ def _group_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
         if column != "subset" and set(entries) == {"not stated"}:
             continue
         for name, entry in entries.items():
-            if name == "first_collection":  # it is batch 1; earlier studies know it by this name
-                continue
             label = _NAMES.get(name, name) if column == "subset" else f"{column} {name}"
             other = entry["baselines"]["median_of_other_families"]["crps_log"]
             share = f"{entry['crps_log'] / other:.0%}"

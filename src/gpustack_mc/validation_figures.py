@@ -255,8 +255,7 @@ def _coverage_rows(result: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     found = [("all runs", result["n"], round(result["n"] * result["metrics"]["coverage"][key]))]
     for column, entries in result["groups"].items():
         for name, entry in entries.items():
-            # The first collection is batch 1.
-            if entry["n"] >= _FEW and name not in ("not stated", "first_collection"):
+            if entry["n"] >= _FEW and name != "not stated":
                 label = named.get(column, {}).get(name, f"{column} {name}")
                 found.append((label, entry["n"], round(entry["n"] * entry["coverage"][key])))
     return found

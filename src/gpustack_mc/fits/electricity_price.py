@@ -47,9 +47,7 @@ def fit(rows: list[Row], settings: dict[str, Any]) -> list[Population]:
     spreads = _spreads(by_role, settings)
     states = [_state(row, spreads, settings) for row in by_role["state_industrial"]]
     known = {state.where["region"] for state in states}
-    states += [
-        _state(row, spreads, settings) for row in by_role["state_commercial_july"] if row["region"] not in known
-    ]
+    states += [_state(row, spreads, settings) for row in by_role["state_commercial_july"] if row["region"] not in known]
     provinces = [
         _population([row], 0.0, (0.0, 0.0), spreads, settings, "large-power tariff, 85% load, ex taxes")
         for row in by_role["tariff_large"]
@@ -119,9 +117,7 @@ def _delivery(by_role: dict[str, list[Row]], settings: dict[str, Any]) -> tuple[
     wholesale = by_role["wholesale"][0]
     tariff = next(row for row in by_role["country_datacentre"] if row["region"] == wholesale["region"])
     ratios = [us[max(us)] / math.exp(contracts.mu), _price(tariff) / _price(wholesale)]
-    fitted = predictive_log_normal(
-        ratios, prior_sd=settings["delivery_sd"], prior_weight=settings["delivery_weight"]
-    )
+    fitted = predictive_log_normal(ratios, prior_sd=settings["delivery_sd"], prior_weight=settings["delivery_weight"])
     return fitted.mu, fitted.sigma
 
 

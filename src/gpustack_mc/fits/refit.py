@@ -170,11 +170,6 @@ def refit(quantity: str, root: Path | str | None = None) -> dict[str, Any]:
     return record
 
 
-def refit_all(root: Path | str | None = None) -> dict[str, dict[str, Any]]:
-    """Refit every quantity that has a ``prior.yaml``."""
-    return {quantity: refit(quantity, root) for quantity in quantities_with_prior(root)}
-
-
 def stale(quantity: str, root: Path | str | None = None) -> str | None:
     """Why ``fit.json`` no longer follows from its inputs, or None when it does.
 
