@@ -188,3 +188,13 @@ def test_interrupt_exits_130(invoke, scenario_file, monkeypatch, tmp_path):
     assert code == 130 and out == ""
     assert err.strip() == "interrupted; nothing was written"
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_device_is_told_as_json_too():
+    command = [sys.executable, "-m", "gpustack_mc.cli", "quantities", "--json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    error = json.loads(done.stderr)["error"]
+    assert error["code"] == "cannot-write" and error["fix"]

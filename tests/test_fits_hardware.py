@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpustack_mc.fits import refit, serving_throughput
+from gpustack_mc.fits import populations, refit, serving_throughput
 from gpustack_mc.priors import Marginal, quantiles
 from gpustack_mc.quantities import BY_NAME
 
@@ -237,3 +237,9 @@ def test_half_of_the_tokens_counted_as_input_and_output_is_output():
 def test_embodied_carbon_of_h100_contains_both_published_modules_with_a_server():
     low, median, high = band("embodied_carbon", accelerator="hopper")
     assert low < 164 + 2500 / 8 < median < 575 + 5700 / 8 < high
+
+
+def test_widening_is_the_ratio_of_two_prediction_intervals():
+    """Three values: Student's t with two degrees has its 95% quantile at 2.92 in every table, the normal at 1.645."""
+    assert populations.predictive_widening(3, 2) == pytest.approx((4 / 3) ** 0.5 * 2.9200 / 1.6449, rel=1e-4)
+    assert populations.predictive_widening(1e9, 1e9) == pytest.approx(1, rel=1e-6)

@@ -226,9 +226,9 @@ def main(args: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except OSError as error:
-        code = _fail(
-            GpustackError("cannot-write", f"cannot write the output: {error.strerror or error}."), False, arguments
-        )
+        fix = "Free some space, or send the output elsewhere."
+        failure = GpustackError("cannot-write", f"cannot write the output: {error.strerror or error}.", fix)
+        code = _fail(failure, as_json, arguments)
     except MemoryError:
         failure = GpustackError("out-of-memory", "not enough memory.", "Use fewer --samples.")
         code = _fail(failure, as_json, arguments)

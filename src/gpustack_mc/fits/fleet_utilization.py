@@ -11,9 +11,8 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from gpustack_mc.fits.populations import Population, evidence
+from gpustack_mc.fits.populations import Population, evidence, predictive_widening
 
 Row = dict[str, str]
 
@@ -49,13 +48,12 @@ def _population(
         variance = (variance * freedom + extra * pooled) / (freedom + extra)
         freedom += extra
         how += f", with the spread of all rows worth {extra} observations"
-    widening = stats.t.ppf(0.95, freedom) / stats.norm.ppf(0.95) * math.sqrt(1 + 1 / n)
     years = [int(row["year"]) for row in rows]
     return Population(
         where=where,
         label=f"{label}, {min(years)}-{max(years)}",
         family="logit_normal",
-        parameters={"mu": mean, "sigma": math.sqrt(variance) * float(widening)},
+        parameters={"mu": mean, "sigma": math.sqrt(variance) * predictive_widening(n, freedom)},
         method=how,
         years=[min(years), max(years)],
         **evidence(rows),

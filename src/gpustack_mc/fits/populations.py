@@ -4,6 +4,7 @@ A prior is a list of populations. Each says whom it describes (``where``), with 
 distribution a *new* member of that population has. A scenario takes the most specific population that it matches.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -53,6 +54,23 @@ class LogFit(NamedTuple):
     mu: float
     sigma: float
     n: int
+
+
+def predictive_widening(n: float, freedom: float) -> float:
+    r"""Factor from a sample's standard deviation to that of a normal with the predictive's 5-95% band.
+
+    .. math:: \sqrt{1 + 1/n}\; t_{0.95,\, \nu} / z_{0.95}
+
+    Parameters
+    ----------
+    n, freedom : float
+        Effective size of the sample, and the degrees of freedom of its spread; both above 0.
+
+    References
+    ----------
+    Gelman et al., Bayesian Data Analysis, 3rd ed., section 3.2 (predictive of a normal with unknown variance).
+    """
+    return math.sqrt(1 + 1 / n) * float(stats.t.ppf(0.95, freedom) / stats.norm.ppf(0.95))
 
 
 def predictive_log_normal(
@@ -106,8 +124,7 @@ def predictive_log_normal(
         raise ValueError("one value has no spread: give prior_sd and prior_weight")
     within = float(np.average((y - mu) ** 2, weights=w)) * n
     pooled = (within + prior_weight * (prior_sd or 0.0) ** 2) / freedom
-    widening = float(stats.t.ppf(0.95, freedom) / stats.norm.ppf(0.95))
-    return LogFit(mu, float(np.sqrt(pooled * (1 + 1 / n)) * widening), int(x.size))
+    return LogFit(mu, math.sqrt(pooled) * predictive_widening(n, freedom), int(x.size))
 
 
 def regression(design: np.ndarray, response: np.ndarray, terms: Sequence[str], *, weights: np.ndarray | None = None,

@@ -14,9 +14,8 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from gpustack_mc.fits.populations import Population, evidence
+from gpustack_mc.fits.populations import Population, evidence, predictive_widening
 
 Row = dict[str, str]
 
@@ -34,14 +33,13 @@ def fit(rows: list[Row], settings: dict[str, Any]) -> list[Population]:
             shares.append((1 + _value(row)) * math.exp(-rate * (age - 1)))
     logits = np.log(np.array(shares) / (1 - np.array(shares)))
     n = len(logits)
-    widening = stats.t.ppf(0.95, n - 1) / stats.norm.ppf(0.95) * math.sqrt(1 + 1 / n)
     years = [int(row["fiscal_year"]) for row in rows]
     return [
         Population(
             where={},
             label=f"resale values carried to {age:g} years, {n} estimates, {min(years)}-{max(years)}",
             family="logit_normal",
-            parameters={"mu": float(logits.mean()), "sigma": float(logits.std(ddof=1) * widening)},
+            parameters={"mu": float(logits.mean()), "sigma": float(logits.std(ddof=1)) * predictive_widening(n, n - 1)},
             method=f"Student-t predictive of logits; anchor curve loses {rate:.3f} a year (log)",
             years=[min(years), max(years)],
             **evidence(rows),
