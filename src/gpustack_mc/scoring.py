@@ -32,6 +32,8 @@ def _normal_log_density(z: np.ndarray) -> np.ndarray:
 
 
 LEVELS = (0.5, 0.8, 0.9)
+# Subsets of the published runs, as tables and pictures call them.
+SUBSETS = {"seed27": "reference set of 27", "tier_a": "exact records (tier A)"}
 """Central probabilities whose coverage is reported."""
 
 

@@ -396,8 +396,7 @@ _GROUP_COLUMNS = ("", "runs", "median miss", "CRPS (log)", "of the median of oth
 _NAMES = {
     "rule_6nd_40": "6ND at 40%",
     "median_of_other_families": "median of other families",
-    "tier_a": "exact records (tier A)",
-    "seed27": "reference set of 27",
+    **scoring.SUBSETS,
 }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from gpustack_mc import figures
-from gpustack_mc.scoring import LEVELS
+from gpustack_mc.scoring import LEVELS, SUBSETS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -250,13 +250,12 @@ def _pit_ecdf(axes: "Axes", pit: np.ndarray) -> None:
 
 def _coverage_rows(result: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """Label, runs, and runs inside of all runs and of each group that is not too small."""
-    named = {"subset": {"seed27": "reference set of 27", "tier_a": "exact records"}}
     key = str(LEVELS[-1])
     found = [("all runs", result["n"], round(result["n"] * result["metrics"]["coverage"][key]))]
     for column, entries in result["groups"].items():
         for name, entry in entries.items():
             if entry["n"] >= _FEW and name != "not stated":
-                label = named.get(column, {}).get(name, f"{column} {name}")
+                label = SUBSETS[name] if column == "subset" else f"{column} {name}"
                 found.append((label, entry["n"], round(entry["n"] * entry["coverage"][key])))
     return found
 
