@@ -93,6 +93,7 @@ class Data(NamedTuple):
     recompute: np.ndarray  # (rows,) MFU counts recomputation
     unsure: np.ndarray  # (rows,) convention not known
     loose: np.ndarray  # (rows,)
+    below: np.ndarray  # (rows,) decades below the size from which families differ by a level only
     rows: dict[str, np.ndarray]  # indices of total, bound, compute_only, throughput, mfu, paired
     loss: np.ndarray  # -log goodput
     loss_bound: np.ndarray  # of goodputs that are lower bounds
@@ -147,7 +148,7 @@ def prepare(rows: Sequence[table.Row], settings: Mapping[str, Any]) -> Data:
     return Data(
         mean=found.mean, variance=found.variance, generation=np.array([generations.index(g) for g in found.generation]),
         family=family, families=families, benchmark_families=benchmark_families,
-        log_u=table.log_utilization(rows), loose=table.loose_record(rows).astype(float),
+        log_u=table.log_utilization(rows), below=table.below_saturation(rows, settings), loose=table.loose_record(rows).astype(float),
         rows={name: np.flatnonzero(pick) for name, pick in groups.items()},
         loss=loss[~limit], loss_bound=loss[limit], **reported,
     )  # fmt: skip
@@ -159,6 +160,7 @@ def _hyperparameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     half = {
         "generation_sd": settings["prior_generation_sd"],
         "family_sd": settings["prior_family_sd"],
+        "family_slope_sd": settings["prior_family_slope_sd"],
         "run_sd": settings["prior_run_sd"],
         "benchmark_family_sd": settings["prior_benchmark_family_sd"],
         "benchmark_sd": settings["prior_benchmark_sd"],
@@ -178,15 +180,16 @@ def _hyperparameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     return p
 
 
-def _effects(data: Data, settings: Mapping[str, Any], p: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """Effects of generation, family and benchmark family; scaled draws, since many families have one row."""
+def _effects(data: Data, settings: Mapping[str, Any], p: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """Effects of generation, family (level and slope) and benchmark family; scaled draws, since many families have one row."""
     with numpyro.plate("generations", len(settings["generations"])):
         generation = p["generation_sd"] * numpyro.sample("generation_z", dist.Normal(0.0, 1.0))
     with numpyro.plate("families", data.families):
         family = p["family_sd"] * numpyro.sample("family_z", dist.Normal(0.0, 1.0))
+        slope = p["family_slope_sd"] * numpyro.sample("family_slope_z", dist.Normal(0.0, 1.0))
     with numpyro.plate("benchmark_families", data.benchmark_families):
         benchmark = p["benchmark_family_sd"] * numpyro.sample("benchmark_z", dist.Normal(0.0, 1.0))
-    return generation, family, benchmark
+    return generation, family, slope, benchmark
 
 
 def model(data: Data, settings: Mapping[str, Any], keep: Any = None, observed: bool = True) -> None:
@@ -204,7 +207,7 @@ def model(data: Data, settings: Mapping[str, Any], keep: Any = None, observed: b
     """
     keep = jnp.ones(len(data.mean), dtype=bool) if keep is None else keep
     p = _hyperparameters(settings)
-    generation, family, benchmark = _effects(data, settings, p)
+    generation, family, slope, benchmark = _effects(data, settings, p)
     shared = data.mean @ p["beta"] + generation[data.generation]
     unknown = data.variance @ p["beta"] ** 2
     total, paired = data.rows, data.rows["paired"]
@@ -213,7 +216,8 @@ def model(data: Data, settings: Mapping[str, Any], keep: Any = None, observed: b
     # Runs with a reported MFU share their run effect with it; that of the others is part of their noise.
     drawn = jnp.zeros(len(data.mean)).at[paired].set(p["run_sd"] * own)
     left = jnp.full(len(data.mean), 1.0).at[paired].set(0.0)
-    efficiency = shared + family[data.family * (np.isin(np.arange(len(data.mean)), _runs(data)))] + drawn
+    own_family = data.family * np.isin(np.arange(len(data.mean)), _runs(data))
+    efficiency = shared + family[own_family] + slope[own_family] * data.below + drawn
     center = efficiency + p["record_shift"] * data.loose
     variance = left * p["run_sd"] ** 2 + settings["exact_record_sd"] ** 2 + data.loose * p["record_sd"] ** 2 + unknown
     tuned = shared + p["benchmark_gap"] + benchmark[data.family * (~np.isin(np.arange(len(data.mean)), _runs(data)))]

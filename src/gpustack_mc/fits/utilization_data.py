@@ -99,6 +99,11 @@ def loose_record(rows: Sequence[Row]) -> np.ndarray:
     return np.array([row.get("tier") != "A" for row in rows]) | flags(rows, "hours_basis", *_LOOSE_BASES)
 
 
+def below_saturation(rows: Sequence[Row], settings: Mapping[str, Any]) -> np.ndarray:
+    """Decades of size below ``saturating_params``, at most 0: how much a family's own slope counts."""
+    return np.minimum(np.log10(numbers(rows, "params_active") / settings["saturating_params"]), 0.0)
+
+
 def compute_only(rows: Sequence[Row]) -> np.ndarray:
     """Hours without downtime: step times or throughput times tokens, or said so."""
     return flags(rows, "hours_basis", *_COMPUTE_ONLY_BASES) | flags(rows, "hours_cover", "compute-only")

@@ -31,7 +31,7 @@ from gpustack_mc.fits.utilization_predict import NEW_GENERATION, Draws, read_dra
 # The coefficients trade off with each other and with the effects of the generations; the families hardly do.
 _DENSE = [("beta", "benchmark_gap", "record_shift", "loss_mean", "generation_z")]
 _KEPT = (
-    "family_sd", "run_sd", "record_shift", "record_sd", "recompute_shift", "mfu_sd", "mfu_sd_unsure", "loss_mean",
+    "family_sd", "family_slope_sd", "run_sd", "record_shift", "record_sd", "recompute_shift", "mfu_sd", "mfu_sd_unsure", "loss_mean",
     "generation_sd", "benchmark_gap", "benchmark_family_sd", "benchmark_sd",
 )  # fmt: skip
 _VECTORS = ("beta", "generation_z")

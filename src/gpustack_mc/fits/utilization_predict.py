@@ -4,12 +4,12 @@ Draw :math:`s` of the posterior, completed by the loss :math:`\ell_s` of one new
 with it one component of the mixture for log utilisation:
 
 .. math::
-    \log \mathrm{MFU} \mid s \sim N\!\left(x^\top \beta_s + \gamma_s + \hat a_s + \hat e_s,\;
-        \mathrm{Var}(a + e \mid s) + \textstyle\sum_j \beta_{sj}^2 v_j\right), \qquad
+    \log \mathrm{MFU} \mid s \sim N\!\left(x^\top \beta_s + \gamma_s + \hat a_s + \hat c_s t + \hat e_s,\;
+        \mathrm{Var}(a + c\,t + e \mid s) + \textstyle\sum_j \beta_{sj}^2 v_j\right), \qquad
     \log g \mid s = -\ell_s .
 
-Family and run effects are normal within a draw, so that the user's own runs update :math:`(a, e)` in closed form, and
-the draws themselves by their weights
+Family effects (level :math:`a` and slope :math:`c` with size) and run effects are normal within a draw, so that the
+user's own runs update :math:`(a, c, e)` in closed form, and the draws themselves by their weights
 
 .. math:: \omega_s \propto \prod_j N(y_j \mid \text{what draw } s \text{ expected, given } y_1, \dots, y_{j-1}),
 
@@ -25,7 +25,7 @@ from gpustack_mc.fits import utilization_data as table
 from gpustack_mc.scoring import Mixture
 
 SCALARS = (
-    "family_sd", "run_sd", "record_shift", "record_sd", "recompute_shift", "mfu_sd", "mfu_sd_unsure", "loss_mean",
+    "family_sd", "family_slope_sd", "run_sd", "record_shift", "record_sd", "recompute_shift", "mfu_sd", "mfu_sd_unsure", "loss_mean",
     "loss", "loose_uniform", "cover_uniform",
 )  # fmt: skip
 """Columns of ``draws.csv`` besides ``beta:<term>`` and ``generation:<name>``."""
@@ -148,7 +148,7 @@ def _expected(draws: Draws, found: table.Features) -> tuple[np.ndarray, np.ndarr
 def _observation(
     draws: Draws, item: Evidence, constants: Mapping[str, float], settings: Mapping[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What each draw expects of the observation apart from (a, e), and its noise variance; shape (draws,)."""
+    """What each draw expects of the observation apart from (a, c, e), and its noise variance; shape (draws,)."""
     p = draws.scalar
     found = table.features([item.row], constants, settings)
     mean, variance = (part[0] for part in _expected(draws, found))
@@ -169,12 +169,12 @@ def _observation(
 
 
 class Effects(NamedTuple):
-    """Posterior of (family effect, run effect) in each draw, and the log weights of the draws.
+    """Posterior of (family level, family slope, run effect) in each draw, and the log weights of the draws.
 
     Attributes
     ----------
-    mean : ndarray, shape (draws, 2)
-    covariance : ndarray, shape (draws, 2, 2)
+    mean : ndarray, shape (draws, 3)
+    covariance : ndarray, shape (draws, 3, 3)
     log_weight : ndarray, shape (draws,)
     """
 
@@ -190,7 +190,7 @@ def update(
     r"""Condition the family and run effects on observations, one after the other.
 
     .. math:: k = \frac{P h}{h^\top P h + r}, \qquad m \leftarrow m + k\,(y - \mu - h^\top m), \qquad
-        P \leftarrow P - k h^\top P, \qquad h = (1, [\text{same run}]) .
+        P \leftarrow P - k h^\top P, \qquad h = (1, t, [\text{same run}]) .
 
     Another run's effect :math:`\sigma_e^2` is part of its noise :math:`r`.
 
@@ -205,14 +205,15 @@ def update(
     """
     p = draws.scalar
     size = len(p["run_sd"])
-    mean, covariance = np.zeros((size, 2)), np.zeros((size, 2, 2))
-    covariance[:, 0, 0], covariance[:, 1, 1] = p["family_sd"] ** 2, run_variance
+    mean, covariance = np.zeros((size, 3)), np.zeros((size, 3, 3))
+    for i, variance in enumerate((p["family_sd"] ** 2, p["family_slope_sd"] ** 2, run_variance)):
+        covariance[:, i, i] = variance
     log_weight = np.zeros(size)
     for item in evidence:
         expected, noise = _observation(draws, item, constants, settings)
         if not item.same_run:
             noise = noise + p["run_sd"] ** 2
-        h = np.array([1.0, float(item.same_run)])
+        h = np.array([1.0, table.below_saturation([item.row], settings)[0], float(item.same_run)])
         projected = covariance @ h
         total = projected @ h + noise
         surprise = item.value - expected - mean @ h
@@ -257,8 +258,10 @@ def predict(
     effects = update(draws, evidence, p["run_sd"] ** 2 + own, constants, settings)
     weight = np.exp(effects.log_weight - effects.log_weight.max())
     weights = np.broadcast_to(weight / weight.sum(), expected.shape)
-    efficiency = expected + effects.mean.sum(axis=1)
-    variance = effects.covariance.sum(axis=(1, 2)) + (unknown - own)
+    below = table.below_saturation(rows, settings)
+    h = np.column_stack([np.ones_like(below), below, np.ones_like(below)])
+    efficiency = expected + h @ effects.mean.T
+    variance = np.einsum("ri,sij,rj->rs", h, effects.covariance, h) + (unknown - own)
     loose = p["loose_uniform"] < record.loose
     loss = np.where(p["cover_uniform"] < record.compute_only, 0.0, p["loss"])
     # A posterior draw of the shift above zero would be a goodput above one.
