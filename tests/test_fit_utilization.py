@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpyro.handlers import seed, trace
 from numpyro.infer import MCMC, NUTS
-from scipy import integrate, stats
+from scipy import stats
 
 from gpustack_mc.fits import utilization as program
 from gpustack_mc.fits import utilization_data as table
@@ -51,22 +51,16 @@ PLAN = {
 
 
 # ---- density --------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("loss", [0.05, 0.17, 1.0])
-def test_normal_minus_exponential_is_the_convolution(loss):
+@pytest.mark.parametrize("mean", [0.05, 0.17, 1.0])
+def test_loss_has_a_pareto_tail_of_the_stated_mean(mean):
+    expected = stats.lomax(4, scale=3 * mean)
     with jax.enable_x64(True):
-        found = program.NormalMinusExponential(-1.0, 0.2, loss)
-        for y in (-2.5, -1.1, -0.6):
-            expected = integrate.quad(
-                lambda x, y=y: stats.norm.pdf(y + x, -1.0, 0.2) * stats.expon.pdf(x, scale=loss),
-                0,
-                30,
-                points=[0.1, 1, 3],
-            )[0]
-            assert float(np.exp(found.log_prob(y))) == pytest.approx(expected, rel=1e-6)
+        found = program.loss_distribution(mean, 4)
+        for x in (0.01, 0.3, 5.0):
+            assert float(found.log_prob(x)) == pytest.approx(expected.logpdf(x), rel=1e-9)
         draws = np.asarray(found.sample(jax.random.key(0), (40000,)))
     # four standard errors of a mean of 40000
-    assert draws.mean() == pytest.approx(-1.0 - loss, abs=4 * draws.std() / 200)
-    assert draws.var() == pytest.approx(0.04 + loss**2, rel=0.1)
+    assert draws.mean() == pytest.approx(mean, abs=4 * expected.std() / 200)
 
 
 # ---- covariates -----------------------------------------------------------------------------------------------------
@@ -146,9 +140,9 @@ def test_a_planner_sees_no_record_quality(stored, runs):
 def direct(draws, evidence, run_variance, constants, settings, s):
     """Gaussian conditioning of one draw on all observations at once, by matrices."""
     p = {name: value[s] for name, value in draws.scalar.items()}
-    prior = np.diag([p["family_sd"] ** 2, run_variance[s]])
+    prior = np.diag([p["family_sd"] ** 2, p["family_slope_sd"] ** 2, run_variance[s]])
     parts = [predicting._observation(draws, item, constants, settings) for item in evidence]
-    h = np.array([[1.0, float(item.same_run)] for item in evidence])
+    h = np.array([[1.0, min(np.log10(item.row["params_active"] / 1e10), 0), item.same_run] for item in evidence])
     noise = np.diag(
         [part[1][s] + (0 if item.same_run else p["run_sd"] ** 2) for part, item in zip(parts, evidence, strict=True)]
     )
@@ -211,6 +205,32 @@ def test_mfu_and_goodput_multiply_to_utilisation(stored):
     np.testing.assert_allclose(found.log_utilization.means, found.log_mfu.means + found.log_goodput)
     assert np.all(found.log_goodput < 0)
     assert 0 < found.epistemic_share()[0] < 0.5  # teams differ more than the population is unknown
+
+
+def test_a_teams_small_models_tell_of_its_small_models(stored):
+    """Both stacks reach the same at 10B; the one whose 0.5B model lags by half is expected to lag there again."""
+    draws, constants, settings = stored
+    small, large = PLAN | {"params_active": 5e8}, PLAN | {"params_active": 1e10}
+
+    def median(row, *evidence):
+        items = [predicting.Evidence(seen, "compute_only", np.log(value)) for seen, value in evidence]
+        found = predicting.predict(draws, [row], constants, settings, evidence=items)
+        return found.log_mfu.quantile(0.5)[0]
+
+    lag = median(small, (large, 0.4), (small, 0.15)) - median(small, (large, 0.4), (small, 0.3))
+    at_large = median(large, (large, 0.4), (small, 0.15)) - median(large, (large, 0.4), (small, 0.3))
+    assert lag < 0.7 * np.log(0.15 / 0.3)
+    assert at_large > 0.3 * lag
+
+
+def test_a_team_that_loses_much_is_expected_to_lose_much_again(stored):
+    draws, constants, settings = stored
+    throughput = predicting.Evidence(PLAN, "compute_only", np.log(0.4))
+    bill = predicting.Evidence(PLAN, "total", np.log(0.25))
+    known = predicting.predict(draws, [PLAN], constants, settings, evidence=[throughput, bill])
+    alone = predicting.predict(draws, [PLAN], constants, settings, evidence=[throughput])
+    loss = [float(part.log_mfu.weights[0] @ part.log_goodput) for part in (known, alone)]
+    assert loss[0] < loss[1] - 0.1
 
 
 def test_many_runs_of_ones_own_dominate(stored):
@@ -299,7 +319,10 @@ def simulated(data, settings, key):
     return value, data._replace(log_u=log_u, log_mfu=log_mfu, loss=value["loss"], loss_bound=np.zeros(0))
 
 
-CHECKED = ("run_sd", "record_shift", "record_sd", "benchmark_gap", "loss_mean", "family_sd", "generation_sd", "mfu_sd")
+CHECKED = (
+    "run_sd", "record_shift", "record_sd", "benchmark_gap", "loss_mean", "family_sd", "family_slope_sd",
+    "generation_sd", "mfu_sd",
+)  # fmt: skip
 
 
 def without_bounds(data):

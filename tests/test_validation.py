@@ -7,9 +7,18 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from gpustack_mc import efficiency, scoring, validation, validation_figures
+from gpustack_mc import (
+    efficiency,
+    published_runs,
+    scoring,
+    validation,
+    validation_figures,
+    validation_known,
+    validation_scores,
+    validation_text,
+)
 from gpustack_mc.errors import GpustackError, InputError
-from gpustack_mc.fits.utilization_data import log_hours_at_full_use
+from gpustack_mc.fits.utilization_data import log_hours_at_full_use, log_utilization
 from gpustack_mc.run_table import Skipped
 
 METRICS = {
@@ -39,7 +48,7 @@ def tiny():
 @pytest.fixture(scope="module")
 def scored(tiny):
     found = scoring.normal(np.log([1e5, 1e5, 1e5, 2e5]), np.full(4, 0.5))
-    return validation.score(tiny, found, skipped=[Skipped(7, "no hours")])
+    return validation_scores.score(tiny, found, skipped=[Skipped(7, "no hours")])
 
 
 @pytest.fixture(scope="module")
@@ -75,34 +84,34 @@ def test_baselines_of_the_tiny_table(tiny, scored):
 
 
 def test_other_families_are_all_rows_but_those_of_the_family():
-    rows = validation.training_rows()
-    y = log_hours_at_full_use(rows) - validation.log_hours(rows)
+    rows = published_runs.training_rows()
+    y = log_hours_at_full_use(rows) - published_runs.log_hours(rows)
     others = [[value for value, other in zip(y, rows, strict=True) if other["family"] != row["family"]] for row in rows]
-    found = validation._other_families(rows, rows)
+    found = validation_scores._other_families(rows, rows)
     np.testing.assert_allclose(found.means[:, 0], [statistics.median(values) for values in others])
     np.testing.assert_allclose(found.sds[:, 0], [statistics.stdev(values) for values in others])
 
 
 def test_pieces_score_as_the_whole(tiny, scored):
     pieces = [scoring.normal(np.log([1e5, 1e5, 1e5]), np.full(3, 0.5)), scoring.normal(np.log([2e5]), np.array([0.5]))]
-    assert validation.score(tiny, pieces)["rows"] == scored["rows"]
+    assert validation_scores.score(tiny, pieces)["rows"] == scored["rows"]
     with pytest.raises(ValueError, match="3 predictions for 4 rows"):
-        validation.score(tiny, pieces[:1])
+        validation_scores.score(tiny, pieces[:1])
 
 
 def test_many_families_are_merged_for_the_bootstrap():
     names = np.array([f"f{i}" for i in range(1000)] * 2)
-    found = validation._clusters(names)
-    assert len(np.unique(found)) == validation.settings()["bootstrap_clusters"]
+    found = validation_scores._clusters(names)
+    assert len(np.unique(found)) == published_runs.settings()["bootstrap_clusters"]
     assert (found[:1000] == found[1000:]).all()
 
 
 def test_one_row(root, tiny):
     found = scoring.normal(np.log([1e5]), np.array([0.5]))
-    result = validation.score(tiny[:1], found, reference=validation.training_rows())
+    result = validation_scores.score(tiny[:1], found, reference=published_runs.training_rows())
     assert result["n"] == 1
     assert result["metrics"]["standard_errors"]["mdape"] is None
-    assert validation.text(result).startswith("Of 1 run ")
+    assert validation_text.text(result).startswith("Of 1 run ")
     json.loads(validation.to_json(result))
 
 
@@ -128,25 +137,25 @@ def test_json_reads_back(scored):
 
 # ---- what a planner knows -------------------------------------------------------------------------------------------
 def test_planner_ignores_how_the_record_was_made_and_what_came_out():
-    rows = validation.training_rows()[:20]
-    record = efficiency.published_record(validation.shipped().constants)
+    rows = published_runs.training_rows()[:20]
+    record = efficiency.published_record(published_runs.shipped().constants)
     other = {
         "tier": "B", "hours_basis": "upper_bound", "hours_cover": "compute-only", "mfu_reported": "0.9",
         "goodput": "0.1", "accelerator_hours": "1", "family": "other", "kind": "throughput", "note": "x",
     }  # fmt: skip
-    found = validation.predict_hours(rows, efficiency.draws(), record)
-    changed = validation.predict_hours([{**row, **other} for row in rows], efficiency.draws(), record)
+    found = published_runs.predict_hours(rows, efficiency.draws(), record)
+    changed = published_runs.predict_hours([{**row, **other} for row in rows], efficiency.draws(), record)
     for one, two in zip(found, changed, strict=True):
         np.testing.assert_array_equal(one, two)
-    assert not set(other) & set(validation.planner(rows[0]))
+    assert not set(other) & set(published_runs.planner(rows[0]))
 
 
 def test_planner_uses_what_is_stated():
-    (row,) = validation.training_rows()[:1]
-    record = efficiency.published_record(validation.shipped().constants)
+    (row,) = published_runs.training_rows()[:1]
+    record = efficiency.published_record(published_runs.shipped().constants)
     longer = {**row, "sequence_length": "65536"}
     short, long = (
-        validation.predict_hours([one], efficiency.draws(), record).quantile(0.5)[0] for one in (row, longer)
+        published_runs.predict_hours([one], efficiency.draws(), record).quantile(0.5)[0] for one in (row, longer)
     )
     assert long > short  # attention costs time that 6ND does not count
 
@@ -157,7 +166,7 @@ def test_the_shipped_table_is_scored_and_every_row_accounted_for(root, shipped):
     assert shipped["method"] == "prediction from the shipped fit"
     lines = (root / "priors" / "utilization" / "data.csv").read_text(encoding="utf-8").splitlines()
     assert shipped["n"] + len(shipped["skipped"]) == len(lines) - 1
-    said = validation.text(shipped)
+    said = validation_text.text(shipped)
     assert "118 were in the data that it was fitted to" in said
     assert "more): kind is 'throughput', not a training run." in said
 
@@ -200,7 +209,7 @@ def test_files_are_written_only_when_asked(tmp_path, small_table):
     assert sorted(path.name for path in out.iterdir()) == sorted(validation.FILES)
     assert json.loads((out / "validation.json").read_text(encoding="utf-8")) == printed
     assert (out / "predicted.png").read_bytes().startswith(b"\x89PNG")
-    assert validation.summary(printed) in (out / "validation.md").read_text(encoding="utf-8")
+    assert validation_text.summary(printed) in (out / "validation.md").read_text(encoding="utf-8")
 
 
 def test_options_that_exclude_each_other(small_table):
@@ -223,17 +232,17 @@ def test_a_wheel_without_published_scores_says_how_to_make_them(tmp_path, monkey
 # ---- published ------------------------------------------------------------------------------------------------------
 def test_published_scores_follow_from_the_shipped_data(root):
     result = validation.published()
-    rows = validation.training_rows()
-    assert set(result) == KEYS
+    rows = published_runs.training_rows()
+    assert set(result) == KEYS | {"known"}
     assert (result["n"], result["method"]) == (len(rows), "leave-one-family-out")
     assert [row["run_id"] for row in result["rows"]] == [row["id"] for row in rows]
     assert [row["reported"] for row in result["rows"]] == pytest.approx(
         [float(row["accelerator_hours"]) for row in rows], rel=1e-5
     )
     for key in ("data_sha256", "settings_sha256", "program_sha256"):
-        assert result["versions"][f"utilization_{key}"] == validation.shipped().record[key], "run validate --refit"
+        assert result["versions"][f"utilization_{key}"] == published_runs.shipped().record[key], "run validate --refit"
     page = (root / "reports" / "validation" / "validation.md").read_text(encoding="utf-8")
-    assert page == validation.markdown(result)
+    assert page == validation_text.markdown(result)
 
 
 def test_published_metrics_follow_from_the_published_rows():
@@ -245,6 +254,43 @@ def test_published_metrics_follow_from_the_published_rows():
     )
     low, high = np.array([row["interval_90"] for row in result["rows"]]).T
     assert result["metrics"]["coverage"]["0.9"] == pytest.approx(np.mean((reported >= low) & (reported <= high)))
+
+
+# ---- when more is known ---------------------------------------------------------------------------------------------
+def test_an_earlier_run_is_told_and_never_the_run_itself():
+    rows = published_runs.training_rows()
+    cases = list(validation_known.one_earlier_run(rows))
+    families = [row["family"] for row in rows]
+    assert len(cases) == len(rows) - len(set(families))
+    for row, (told,) in cases:
+        (earlier,) = [r for r in rows if r["family"] == row["family"] and r["id"] != row["id"] and is_told(r, told)][:1]
+        assert earlier["publication_date"] <= row["publication_date"]
+        assert not told.same_run
+
+
+def is_told(row, told):
+    return told.value == pytest.approx(float(log_utilization([row])[0]), abs=1e-12)
+
+
+def test_reported_mfus_are_told_against_the_peak_of_16_bit():
+    row = {**published_runs.training_rows()[0], "mfu_reported": "0.3", "mfu_kind": "reported", "mfu_convention": ""}
+    row |= {"peak_flop_per_s": "2000e12", "peak_16bit_flop_per_s": "1000e12"}
+    ((_, (plain,)),) = validation_known.reported_mfu([{**row, "mfu_peak_basis": "bf16"}])
+    ((_, (eight_bit,)),) = validation_known.reported_mfu([{**row, "mfu_peak_basis": "fp8"}])
+    assert (plain.value, eight_bit.value) == pytest.approx((np.log(0.3), np.log(0.6)))
+    assert plain.same_run
+    assert not list(validation_known.reported_mfu([{**row, "mfu_kind": "peak_benchmark"}]))
+
+
+def test_more_knowledge_predicts_better():
+    """With the shipped draws in place of refits: each thing known beats not knowing it on the same runs."""
+    cases = list(validation_known.one_earlier_run(published_runs.training_rows()))
+    folds = {row["family"]: efficiency.draws() for row, _ in cases}
+    told = validation_known._scored(cases, folds)
+    blind = validation_known._scored([(row, ()) for row, _ in cases], folds)
+    assert told["n"] == blind["n"] == 47
+    assert told["crps_log"] < blind["crps_log"]
+    assert told["median_p95_over_p5"] < blind["median_p95_over_p5"]
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
@@ -272,7 +318,7 @@ def test_labels_of_many_misses_at_one_place_do_not_overlap():
         {"run_id": f"run-{i}", "reported": 1e5 * 1.001**i, "median": 1e3, "interval_90": [5e2, 2e3], "pit": 1.0}
         for i in range(30)
     ]
-    result = {"rows": rows, "n": 30, "method": validation.PLAIN, "metrics": {"coverage": {"0.9": 0.0}}}
+    result = {"rows": rows, "n": 30, "method": validation_scores.PLAIN, "metrics": {"coverage": {"0.9": 0.0}}}
     figure = validation_figures.predicted_against_reported(result)
     heights = sorted(text.xyann[1] for text in figure.axes[0].texts)
     assert len(heights) == validation_figures.NAMED

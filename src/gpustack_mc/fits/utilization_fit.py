@@ -31,8 +31,8 @@ from gpustack_mc.fits.utilization_predict import NEW_GENERATION, Draws, read_dra
 # The coefficients trade off with each other and with the effects of the generations; the families hardly do.
 _DENSE = [("beta", "benchmark_gap", "record_shift", "loss_mean", "generation_z")]
 _KEPT = (
-    "family_sd", "family_slope_sd", "run_sd", "record_shift", "record_sd", "recompute_shift", "mfu_sd", "mfu_sd_unsure", "loss_mean",
-    "generation_sd", "benchmark_gap", "benchmark_family_sd", "benchmark_sd",
+    "family_sd", "family_slope_sd", "run_sd", "record_shift", "record_sd", "recompute_shift", "mfu_sd", "mfu_sd_unsure",
+    "loss_mean", "generation_sd", "benchmark_gap", "benchmark_family_sd", "benchmark_sd",
 )  # fmt: skip
 _VECTORS = ("beta", "generation_z")
 
@@ -83,8 +83,8 @@ def diagnose(chains: Mapping[str, np.ndarray], divergences: int) -> dict[str, An
 def complete(posterior: Mapping[str, np.ndarray], settings: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     r"""Add one new family and run to each posterior draw, and name the columns.
 
-    The loss of the new run and the kind of its record are stratified: a permutation of :math:`(s + 1/2) / S`, so that a
-    few hundred draws carry no chance in them.
+    The loss of the new family and the kind of its record are stratified: a permutation of :math:`(s + 1/2) / S`, so
+    that a few hundred draws carry no chance in them.
 
     Parameters
     ----------
@@ -103,7 +103,8 @@ def complete(posterior: Mapping[str, np.ndarray], settings: Mapping[str, Any], s
     columns = {f"beta:{name}": np.asarray(posterior["beta"])[:, i] for i, name in enumerate(table.TERMS)}
     columns |= {f"generation:{name}": effects[:, i] for i, name in enumerate(settings["generations"])}
     columns |= {name: np.asarray(posterior[name]) for name in _KEPT if name in posterior}
-    columns["loss"] = -np.log1p(-strata()) * columns["loss_mean"]
+    shape = settings["loss_shape"]
+    columns["loss"] = columns["loss_mean"] * (shape - 1) * np.expm1(-np.log1p(-strata()) / shape)
     columns["loose_uniform"] = strata()
     columns["cover_uniform"] = strata()
     columns[f"generation:{NEW_GENERATION}"] = stats.norm.ppf(strata()) * columns["generation_sd"]

@@ -1,6 +1,6 @@
 r"""Predictions from the stored joint draws of the utilisation program: a new run, a known team, a running job.
 
-Draw :math:`s` of the posterior, completed by the loss :math:`\ell_s` of one new run, gives a normal for log MFU, and
+Draw :math:`s` of the posterior, completed by the loss :math:`\ell_s` of one new family, gives a normal for log MFU, and
 with it one component of the mixture for log utilisation:
 
 .. math::
@@ -25,8 +25,8 @@ from gpustack_mc.fits import utilization_data as table
 from gpustack_mc.scoring import Mixture
 
 SCALARS = (
-    "family_sd", "family_slope_sd", "run_sd", "record_shift", "record_sd", "recompute_shift", "mfu_sd", "mfu_sd_unsure", "loss_mean",
-    "loss", "loose_uniform", "cover_uniform",
+    "family_sd", "family_slope_sd", "run_sd", "record_shift", "record_sd", "recompute_shift", "mfu_sd", "mfu_sd_unsure",
+    "loss_mean", "loss", "loose_uniform", "cover_uniform",
 )  # fmt: skip
 """Columns of ``draws.csv`` besides ``beta:<term>`` and ``generation:<name>``."""
 
@@ -42,7 +42,7 @@ class Draws(NamedTuple):
     beta : ndarray, shape (draws, len(TERMS))
     generation : dict of str to ndarray, shape (draws,)
     scalar : dict of str to ndarray, shape (draws,)
-        See `SCALARS`: ``loss`` of a new run, and two uniforms that choose the kind of its record.
+        See `SCALARS`: ``loss`` of a new family, and two uniforms that choose the kind of its record.
     """
 
     beta: np.ndarray
@@ -164,7 +164,8 @@ def _observation(
     variance = variance + settings["exact_record_sd"] ** 2 + item.loose * p["record_sd"] ** 2
     mean = mean + item.loose * p["record_shift"]
     if item.kind == "total":
-        return mean - p["loss_mean"], variance + p["loss_mean"] ** 2
+        # A column of the draws: evidence weighs them.
+        return mean - p["loss"], variance
     return mean, variance
 
 
