@@ -219,16 +219,17 @@ def test_a_teams_small_models_tell_of_its_small_models(stored):
 
     lag = median(small, (large, 0.4), (small, 0.15)) - median(small, (large, 0.4), (small, 0.3))
     at_large = median(large, (large, 0.4), (small, 0.15)) - median(large, (large, 0.4), (small, 0.3))
-    assert lag < 0.7 * np.log(0.15 / 0.3)
+    assert lag < 0.5 * np.log(0.15 / 0.3)  # one run tells more than half of what the next will be
     assert at_large > 0.3 * lag
 
 
 def test_a_team_that_loses_much_is_expected_to_lose_much_again(stored):
     draws, constants, settings = stored
-    throughput = predicting.Evidence(PLAN, "compute_only", np.log(0.4))
-    bill = predicting.Evidence(PLAN, "total", np.log(0.25))
-    known = predicting.predict(draws, [PLAN], constants, settings, evidence=[throughput, bill])
-    alone = predicting.predict(draws, [PLAN], constants, settings, evidence=[throughput])
+    stated = PLAN | {"activation_recompute": "none", "flash_attention": "yes"}
+    throughput = predicting.Evidence(stated, "compute_only", np.log(0.4))
+    bill = predicting.Evidence(stated, "total", np.log(0.25))
+    known = predicting.predict(draws, [stated], constants, settings, evidence=[throughput, bill])
+    alone = predicting.predict(draws, [stated], constants, settings, evidence=[throughput])
     loss = [float(part.log_mfu.weights[0] @ part.log_goodput) for part in (known, alone)]
     assert loss[0] < loss[1] - 0.1
 

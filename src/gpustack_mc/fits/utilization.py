@@ -13,16 +13,17 @@ size :math:`N_0`. Each kind of row measures its own part:
 
 .. math::
     \text{total hours:} \quad & \log u_i = \eta_i + e_i + b B_i - \ell_f + r_i, \qquad
-        \ell_f \sim \mathrm{Lomax}(\text{mean } \theta, \text{shape } \alpha), \\
+        e^{\ell_f} - 1 \sim \mathrm{Lomax}(\text{mean } \theta, \text{shape } \alpha), \\
     \text{compute-only hours:} \quad & \log u_i = \eta_i + e_i + b B_i + r_i, \\
     \text{throughput:} \quad & \log u_i = x_i^\top \beta + \gamma_c + a'_f + d + e'_i, \\
     \text{reported MFU:} \quad & \log \mathrm{MFU}_i = \eta_i + e_i
         + \log(1 + \rho_k A_i) + \kappa [k = \text{recompute}] + q_i, \\
-    \text{goodput:} \quad & -\log g = \ell \sim \mathrm{Lomax}(\text{mean } \theta, \text{shape } \alpha) .
+    \text{goodput:} \quad & 1 / g - 1 \sim \mathrm{Lomax}(\text{mean } \theta, \text{shape } \alpha) .
 
-The loss is the team's: how failures are handled, and which hours are counted. With a loss per run beside it, 0.87 of
-the mean loss was the team's, and log scores were lower. The Pareto tail is that of a few teams that count several times
-the hours of their run; an exponential one gave such a run a log density of -9.
+Lost hours per productive hour, :math:`e^{\ell} - 1`, are the team's: how failures are handled, and which hours are
+counted. With a loss per run beside it, 0.87 of the mean loss was the team's, and log scores were lower. The Pareto tail
+is that of a few teams that count several times the hours of their run. It is on the hours and not on their log, which
+would give the hours of a run no mean.
 
 Here :math:`e \sim N(0, \sigma_e^2)` differs from run to run; :math:`r \sim N(0, \sigma_A^2 + B \sigma_B^2)` and the
 shift :math:`b` are of rounded, bounded or second-hand records (:math:`B = 1`); :math:`d` is the gap of tuned
@@ -86,7 +87,7 @@ class Data(NamedTuple):
     loose: np.ndarray  # (rows,)
     below: np.ndarray  # (rows,) decades below the size from which families differ by a level only
     rows: dict[str, np.ndarray]  # indices of total, bound, compute_only, throughput, mfu, paired
-    loss: np.ndarray  # -log goodput
+    loss: np.ndarray  # hours lost per productive hour, 1 / goodput - 1
     loss_bound: np.ndarray  # of goodputs that are lower bounds
 
 
@@ -134,7 +135,7 @@ def prepare(rows: Sequence[table.Row], settings: Mapping[str, Any]) -> Data:
         "converted": table.flags(rows, "kind", "throughput") & ~np.isnan(reported["log_mfu"]),
     }
     limit = table.flags(goodput, "goodput_bound", "lower")
-    loss = -np.log(table.numbers(goodput, "goodput"))
+    loss = 1 / table.numbers(goodput, "goodput") - 1
     generations = list(settings["generations"])
     return Data(
         mean=found.mean, variance=found.variance, generation=np.array([generations.index(g) for g in found.generation]),
@@ -182,7 +183,7 @@ def _effects(data: Data, settings: Mapping[str, Any], p: dict[str, Any]) -> tupl
         # Normal scores of the loss: an exponential one, unbounded only upwards, made NUTS diverge.
         score = numpyro.sample("family_loss_z", dist.Normal(0.0, 1.0))
         shape = settings["loss_shape"]
-        loss = p["loss_mean"] * (shape - 1) * jnp.expm1(-log_ndtr(-score) / shape)
+        loss = jnp.log1p(p["loss_mean"] * (shape - 1) * jnp.expm1(-log_ndtr(-score) / shape))
     with numpyro.plate("benchmark_families", data.benchmark_families):
         benchmark = p["benchmark_family_sd"] * numpyro.sample("benchmark_z", dist.Normal(0.0, 1.0))
     return generation, family, slope, loss, benchmark

@@ -104,7 +104,7 @@ def complete(posterior: Mapping[str, np.ndarray], settings: Mapping[str, Any], s
     columns |= {f"generation:{name}": effects[:, i] for i, name in enumerate(settings["generations"])}
     columns |= {name: np.asarray(posterior[name]) for name in _KEPT if name in posterior}
     shape = settings["loss_shape"]
-    columns["loss"] = columns["loss_mean"] * (shape - 1) * np.expm1(-np.log1p(-strata()) / shape)
+    columns["loss"] = np.log1p(columns["loss_mean"] * (shape - 1) * np.expm1(-np.log1p(-strata()) / shape))
     columns["loose_uniform"] = strata()
     columns["cover_uniform"] = strata()
     columns[f"generation:{NEW_GENERATION}"] = stats.norm.ppf(strata()) * columns["generation_sd"]
