@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from gpustack_mc import catalog, constants, formatting, priors, schema, units, yamlfile
-from gpustack_mc.efficiency import efficiency
+from gpustack_mc import catalog, constants, formatting, observed, priors, running, schema, units, yamlfile
+from gpustack_mc.efficiency import Efficiency, efficiency, planned_run
 from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.facts import facts_of, medians
 from gpustack_mc.priors import Facts, Marginal, StatementError
-from gpustack_mc.problem import PHASE_KEYS, QUESTIONS, Input, Phase, Problem, Published, Source
+from gpustack_mc.problem import PHASE_KEYS, QUESTIONS, Input, Phase, Problem, Published, Running, Source
 from gpustack_mc.quantities import BY_NAME, INPUTS, Quantity
 from gpustack_mc.reading import Reader
 from gpustack_mc.statements import UNKNOWN
@@ -53,10 +53,20 @@ class _Resolver(Reader):
         phases, phase_inputs = self._phases(file, accelerator, inputs)
         self.stop_if_wrong()
         facts = facts_of(file, accelerator, region, inputs, self._year(file))
-        predicted = self._predicted(file, accelerator, medians(inputs | phase_inputs), facts.year)
+        rate = self._prior_input("interruption_rate", facts, entered, {})
+        middle = medians(inputs | phase_inputs)
+        seen = observed.read(
+            self, file, inputs | phase_inputs, phases, planned_run(file, accelerator, middle, facts.year)
+        )
+        found, words = self._efficiency(file, accelerator, middle, facts.year, seen, rate)
+        predicted = self._predicted(found)
         inputs |= self._prior_inputs(file, facts, entered, predicted)
         inputs |= phase_inputs
-        correlated, correlation = self._correlation(file, inputs)
+        self.stop_if_wrong()
+        tied: dict[tuple[str, str], float] = {}
+        if seen:
+            inputs, phases, tied = running.continued(seen, inputs, phases, found)
+        correlated, correlation = self._correlation(file, inputs, tied)
         questions = self._questions(file)
         published = self._published(file)
         self.stop_if_wrong()
@@ -77,7 +87,25 @@ class _Resolver(Reader):
             basis=self._basis(file, ordered),
             notes=tuple(self._notes(file, ordered, predicted)),
             place=self.located,
+            running=Running(words) if seen else None,
         )
+
+    def _efficiency(
+        self,
+        file: schema.ScenarioFile,
+        accelerator: catalog.Accelerator | None,
+        middle: dict[str, float],
+        year: int | None,
+        seen: observed.Observation | None,
+        rate: Input,
+    ) -> tuple[Efficiency, tuple[str, ...]]:
+        """Predict MFU and goodput, of the rest when the job runs, and say what they are conditioned on."""
+        found = efficiency(file, accelerator, middle, year)
+        if seen is None:
+            return found, ()
+        often = float(priors.quantiles(rate.marginal, [0.5])[0])
+        told, window = running.evidence(seen, planned_run(file, accelerator, middle, year), middle, often)
+        return efficiency(file, accelerator, middle, year, told, window), running.words(seen, found, often)
 
     def _rates(self, file: schema.ScenarioFile) -> dict[str, float]:
         for code, rate in file.exchange_rates.items():
@@ -300,16 +328,7 @@ class _Resolver(Reader):
     def _prior_inputs(
         self, file: schema.ScenarioFile, facts: Facts, entered: dict[str, Any], predicted: dict[str, Input]
     ) -> dict[str, Input]:
-        inputs = {}
-        for name in INPUTS:
-            path = ("inputs", name)
-            value = entered.get(name)
-            if value is None:
-                inputs[name] = predicted.get(name) or self._fitted(name, name, facts, path)
-            elif isinstance(value, schema.FittedPrior):
-                inputs[name] = self._other_population(name, value, facts, path)
-            else:
-                inputs[name] = self._input(name, value, path)
+        inputs = {name: self._prior_input(name, facts, entered, predicted) for name in INPUTS}
         if file.site.carbon_accounting == "market" and "grid_intensity" not in entered:
             self.fail(
                 ("site", "carbon_accounting"),
@@ -319,15 +338,17 @@ class _Resolver(Reader):
             )
         return inputs
 
-    def _predicted(
-        self,
-        file: schema.ScenarioFile,
-        accelerator: catalog.Accelerator | None,
-        middle: dict[str, float],
-        year: int | None,
-    ) -> dict[str, Input]:
+    def _prior_input(self, name: str, facts: Facts, entered: dict[str, Any], predicted: dict[str, Input]) -> Input:
+        path = ("inputs", name)
+        value = entered.get(name)
+        if value is None:
+            return predicted.get(name) or self._fitted(name, name, facts, path)
+        if isinstance(value, schema.FittedPrior):
+            return self._other_population(name, value, facts, path)
+        return self._input(name, value, path)
+
+    def _predicted(self, found: Efficiency) -> dict[str, Input]:
         """MFU and goodput, which are fitted jointly."""
-        found = efficiency(file, accelerator, middle, year)
         fit = catalog.fit_record("utilization")
         source = Source(f"{len(fit['sources'])} reports of runs, see `gpustack-mc priors show mfu`", fit["data_file"])
         return {
@@ -400,8 +421,11 @@ class _Resolver(Reader):
                 ladders[key] = (str(value),)
         return Facts(ladders, facts.covariates, year)
 
-    def _correlation(self, file: schema.ScenarioFile, inputs: dict[str, Input]) -> tuple[tuple[str, ...], np.ndarray]:
-        names: list[str] = []
+    def _correlation(
+        self, file: schema.ScenarioFile, inputs: dict[str, Input], tied: dict[tuple[str, str], float]
+    ) -> tuple[tuple[str, ...], np.ndarray]:
+        """Names and matrix of normal scores: stated rank correlations, and those that `tied` holds already."""
+        names = list(dict.fromkeys(name for pair in tied for name in pair))
         pairs: dict[tuple[str, str], float] = {}
         for i, correlation in enumerate(file.correlations):
             first, second = correlation.between
@@ -417,14 +441,16 @@ class _Resolver(Reader):
                     names.append(name)
             if first == second or (first, second) in pairs or (second, first) in pairs:
                 self.fail(path, f"{first} and {second} must be two inputs, each pair once.")
-            pairs[first, second] = float(correlation.rank)
+            if (first, second) in tied or (second, first) in tied:
+                self.fail(path, f"what was observed ties {first} and {second} already.", "Leave it out.")
+            # Spearman's rank correlation of a Gaussian copula (Pearson 1907).
+            pairs[first, second] = 2 * np.sin(np.pi * float(correlation.rank) / 6)
         if self.errors or not names:
             return (), np.zeros((0, 0))
         matrix = np.eye(len(names))
-        for (first, second), rank in pairs.items():
+        for (first, second), score in (tied | pairs).items():
             i, j = names.index(first), names.index(second)
-            # Spearman's rank correlation of a Gaussian copula (Pearson 1907).
-            matrix[i, j] = matrix[j, i] = 2 * np.sin(np.pi * rank / 6)
+            matrix[i, j] = matrix[j, i] = score
         smallest = float(np.linalg.eigvalsh(matrix).min())
         if smallest < 1e-9:
             message = (

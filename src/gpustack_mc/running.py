@@ -1,0 +1,169 @@
+"""What an observation makes of a scenario: the first phase is spent and known, the rest is forecast from it.
+
+The accelerator-hours spent are count times days, whatever MFU and goodput they had apart. Where power was metered the
+energy spent is known as well; else it is as uncertain as the power of the rest, which it shares.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpustack_mc import catalog, formatting, metering, priors
+from gpustack_mc.constants import HOURS_PER_DAY
+from gpustack_mc.efficiency import Efficiency, log_peak_ratio
+from gpustack_mc.fits.utilization_predict import Evidence
+from gpustack_mc.fits.utilization_running import Window, shape_of_window
+from gpustack_mc.observed import Observation
+from gpustack_mc.priors import Marginal
+from gpustack_mc.problem import PHASE_KEYS, Input, Phase
+from gpustack_mc.quantities import BY_NAME
+
+SO_FAR, REST = "so far", "rest"
+
+
+class Continued(NamedTuple):
+    """A scenario after the observation.
+
+    Attributes
+    ----------
+    inputs : dict of str to Input
+    phases : tuple of Phase
+        The first is spent.
+    correlations : dict of (str, str) to float
+        Between normal scores of inputs that the observation ties together.
+    """
+
+    inputs: dict[str, Input]
+    phases: tuple[Phase, ...]
+    correlations: dict[tuple[str, str], float]
+
+
+def evidence(
+    seen: Observation, row: Mapping[str, Any], middle: Mapping[str, float], interruption_rate: float
+) -> tuple[tuple[Evidence, ...], Window]:
+    """Return what the fit is told: the speed or the MFU, and the losses so far.
+
+    Parameters
+    ----------
+    seen : Observation
+    row : mapping
+        From `gpustack_mc.efficiency.planned_run`.
+    middle : mapping of str to float
+        Medians of the workload and of the peak.
+    interruption_rate : float
+        Per accelerator-hour, at the median.
+    """
+    to_16_bit = log_peak_ratio(row, middle)
+    told: tuple[Evidence, ...] = ()
+    if seen.speed_utilization is not None:
+        told = (Evidence(row, "compute_only", np.log(seen.speed_utilization) - to_16_bit, same_run=True),)
+    elif seen.mfu is not None:
+        told = (
+            Evidence({**row, "mfu_convention": seen.convention}, "mfu", np.log(seen.mfu) - to_16_bit, same_run=True),
+        )
+    so_far, left = interruptions(seen, interruption_rate)
+    shape = shape_of_window(so_far, left, catalog.observed_settings()["loss_change"])
+    if seen.speed_utilization is not None and seen.goodput is not None:
+        return told, Window(shape, loss=-float(np.log(seen.goodput)))
+    return told, Window(shape, log_utilization=float(np.log(seen.utilization)) - to_16_bit)
+
+
+def interruptions(seen: Observation, interruption_rate: float) -> tuple[float, float]:
+    """Interruptions to expect in the days so far, and in the rest at the same speed."""
+    so_far = seen.hours * interruption_rate
+    return so_far, so_far * seen.left / seen.tokens
+
+
+def continued(
+    seen: Observation, inputs: Mapping[str, Input], phases: Sequence[Phase], predicted: Efficiency
+) -> Continued:
+    """Return inputs and phases of the run with its first part fixed and the rest conditioned."""
+    settings = catalog.observed_settings()
+    found = dict(inputs)
+    correlations = {}
+    if abs(predicted.correlation) > 0 and found["goodput"].origin != "entered":
+        correlations["mfu", "goodput"] = predicted.correlation
+    keys = {name: name for name in PHASE_KEYS} | {"active_params": phases[0].keys["active_params"]}
+    for name, value, words in _spent(seen):
+        keys[name] = f"{name}@{SO_FAR}"
+        found[keys[name]] = _fixed(keys[name], value, words)
+    if seen.watts:
+        sds = {
+            "board": settings["board_power_sd"],
+            "it": settings["meter_power_sd"],
+            "facility": settings["meter_power_sd"],
+        }
+        prior = {name: inputs[name].marginal for name in metering.POWER}
+        metered = metering.condition(prior, seen.tdp, seen.watts, sds)
+        for name, marginal in metered.marginals.items():
+            scopes = " and ".join(f"{scope} power" for scope in seen.watts)
+            old = found[name]
+            found[name] = old._replace(marginal=marginal, prior=f"{old.prior}, given the {scopes} so far".lstrip(", "))
+        correlations |= metered.correlations
+        middle = {name: float(priors.quantiles(found[name].marginal, [0.5])[0]) for name in metering.POWER}
+        for name, value in metering.split(seen.watts, seen.tdp, middle).items():
+            keys[name] = f"{name}@{SO_FAR}"
+            found[keys[name]] = _fixed(keys[name], value, "metered so far")
+    return Continued(*_rest(seen, found, phases, Phase(SO_FAR, keys)), correlations)
+
+
+def _spent(seen: Observation) -> list[tuple[str, float, str]]:
+    """Quantities of the spent phase: MFU and goodput are such that the hours are those spent."""
+    goodput = seen.goodput if seen.goodput is not None and seen.utilization <= seen.goodput else 1.0
+    words = "tokens over the days so far" + ("" if goodput == 1.0 else ", over the productive share")
+    whole = "as observed" if seen.goodput is not None else "not known apart from the MFU so far"
+    return [
+        ("tokens", seen.tokens, "done so far"),
+        ("mfu", seen.utilization / goodput, words),
+        ("goodput", goodput, whole),
+    ]
+
+
+def _fixed(key: str, value: float, words: str) -> Input:
+    return Input(key, BY_NAME[key.partition("@")[0]], Marginal("fixed", {"value": value}), "derived", words)
+
+
+def _rest(
+    seen: Observation, inputs: dict[str, Input], phases: Sequence[Phase], spent: Phase
+) -> tuple[dict[str, Input], tuple[Phase, ...]]:
+    """Drop phases that are done, and take from the one that runs what is done of it."""
+    now = phases[seen.phase]
+    name = now.name if len(phases) > 1 else REST
+    key = f"tokens@{name}"
+    stated = inputs[now.keys["tokens"]]
+    gone = {key for phase in phases[: seen.phase] for key in phase.keys.values() if "@" in key} | {"tokens"}
+    kept = {key: item for key, item in inputs.items() if key not in gone}
+    kept[key] = Input(key, stated.quantity, seen.rest, stated.origin, f"{stated.prior}, less those done".lstrip(", "))
+    rest = Phase(name, now.keys | {"tokens": key})
+    return kept, (spent, rest, *phases[seen.phase + 1 :])
+
+
+def words(seen: Observation, before: Efficiency, interruption_rate: float) -> tuple[str, ...]:
+    """Say what the rest is conditioned on, and beside it what was to be expected."""
+    lines = [
+        f"spent: {formatting.with_unit(seen.days, 'day', 3)}, {formatting.count(seen.tokens)} tokens, "
+        f"{formatting.with_unit(seen.hours, 'h', 4)} of accelerators, {seen.utilization:.3f} of the peak in all"
+    ]
+    if seen.speed_utilization is not None:
+        lines.append(f"speed while it trains: {seen.speed_utilization:.3f} of the peak ({_expected(before.mfu)})")
+    elif seen.mfu is not None:
+        lines.append(f"logged MFU: {seen.mfu:.3g}, {seen.convention} ({_expected(before.mfu)} in 6N_only)")
+    so_far, _ = interruptions(seen, interruption_rate)
+    chance = f"{formatting.number(so_far, 2)} interruptions were to be expected in that time"
+    if seen.speed_utilization is not None and seen.goodput is not None:
+        lines.append(f"productive share: {seen.goodput:.3f} ({_expected(before.goodput)}); {chance}")
+    else:
+        lines.append(f"losses so far: not known apart from the speed; {chance}")
+    settings = catalog.observed_settings()
+    for scope, value in seen.watts.items():
+        error = settings["board_power_sd" if scope == "board" else "meter_power_sd"]
+        lines.append(
+            f"{scope} power: {formatting.number(value, 3)} W per accelerator, as a measure of the rest ± {error:.0%}"
+        )
+    return tuple(lines)
+
+
+def _expected(marginal: Marginal) -> str:
+    low, high = priors.quantiles(marginal, [0.05, 0.95])
+    return f"before: {low:.2f} to {high:.2f}, 90%"
