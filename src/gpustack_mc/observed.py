@@ -10,6 +10,7 @@ trains, and the tokens :math:`D_0` done in :math:`t_0` days, say
 Each observes the efficiency, the product, or the losses; what follows from them is in `gpustack_mc.running`.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ _SHARED = ("accelerator_count", "peak_flop_per_s", "mfu", "goodput")
 
 
 class Observation(NamedTuple):
-    """What was measured, in the units of `gpustack_mc.quantities`.
+    r"""What was measured, in the units of `gpustack_mc.quantities`.
 
     Attributes
     ----------
@@ -41,7 +42,7 @@ class Observation(NamedTuple):
     utilization : float
         :math:`u_0`, of all hours so far.
     speed_utilization : float or None
-        :math:`u_\\mathrm{trains}`; None when the speed is neither stated nor follows.
+        :math:`u_\mathrm{trains}`; None when the speed is neither stated nor follows.
     mfu : float or None
         As logged.
     convention : str
@@ -245,10 +246,9 @@ class _Reading:
         if fast is None or "mfu" not in self.stated:
             return
         convention = self.file.observed.mfu_convention
-        counted = catalog.fit_record("utilization")["settings"]["attention_counted"][convention]
-        expected = fast * (
-            1 + counted * float(attention_ratio([self.row], catalog.fit_record("utilization")["settings"])[0])
-        )
+        settings = catalog.fit_record("utilization")["settings"]
+        counted = settings["attention_counted"][convention]
+        expected = fast * (1 + counted * float(attention_ratio([self.row], settings)[0]))
         if self._differ(self.stated["mfu"], expected, "mfu_contradiction"):
             found = f"{self.stated['mfu']:.3g}, but the speed is {fast:.3g} of the peak in 6N FLOP."
             self.fail("mfu", found, "Check mfu_convention, cluster.precision and the speed.")
@@ -316,7 +316,7 @@ class _Reading:
                 found = f"this is {watts[scope]:.4g} W per accelerator, which no site draws."
                 self.fail(key(scope), found, "Check the unit, and cluster.count.", "out-of-bounds")
         present = [scope for scope in metering.SCOPES if scope in watts]
-        for narrow, wide in zip(present, present[1:], strict=False):
+        for narrow, wide in itertools.pairwise(present):
             if watts[wide] < watts[narrow]:
                 found = f"{watts[wide]:.4g} W per accelerator is less than the {watts[narrow]:.4g} W of {narrow}_power."
                 self.fail(key(wide), found, "A wider scope draws more.")

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpustack_mc import catalog, formatting, metering, priors
-from gpustack_mc.constants import HOURS_PER_DAY
 from gpustack_mc.efficiency import Efficiency, log_peak_ratio
 from gpustack_mc.fits.utilization_predict import Evidence
 from gpustack_mc.fits.utilization_running import Window, shape_of_window
@@ -59,9 +58,8 @@ def evidence(
     if seen.speed_utilization is not None:
         told = (Evidence(row, "compute_only", np.log(seen.speed_utilization) - to_16_bit, same_run=True),)
     elif seen.mfu is not None:
-        told = (
-            Evidence({**row, "mfu_convention": seen.convention}, "mfu", np.log(seen.mfu) - to_16_bit, same_run=True),
-        )
+        counted = {**row, "mfu_convention": seen.convention}
+        told = (Evidence(counted, "mfu", np.log(seen.mfu) - to_16_bit, same_run=True),)
     so_far, left = interruptions(seen, interruption_rate)
     shape = shape_of_window(so_far, left, catalog.observed_settings()["loss_change"])
     if seen.speed_utilization is not None and seen.goodput is not None:
@@ -79,7 +77,6 @@ def continued(
     seen: Observation, inputs: Mapping[str, Input], phases: Sequence[Phase], predicted: Efficiency
 ) -> Continued:
     """Return inputs and phases of the run with its first part fixed and the rest conditioned."""
-    settings = catalog.observed_settings()
     found = dict(inputs)
     correlations = {}
     if abs(predicted.correlation) > 0 and found["goodput"].origin != "entered":
@@ -89,23 +86,34 @@ def continued(
         keys[name] = f"{name}@{SO_FAR}"
         found[keys[name]] = _fixed(keys[name], value, words)
     if seen.watts:
-        sds = {
-            "board": settings["board_power_sd"],
-            "it": settings["meter_power_sd"],
-            "facility": settings["meter_power_sd"],
-        }
-        prior = {name: inputs[name].marginal for name in metering.POWER}
-        metered = metering.condition(prior, seen.tdp, seen.watts, sds)
-        for name, marginal in metered.marginals.items():
-            scopes = " and ".join(f"{scope} power" for scope in seen.watts)
-            old = found[name]
-            found[name] = old._replace(marginal=marginal, prior=f"{old.prior}, given the {scopes} so far".lstrip(", "))
-        correlations |= metered.correlations
-        middle = {name: float(priors.quantiles(found[name].marginal, [0.5])[0]) for name in metering.POWER}
-        for name, value in metering.split(seen.watts, seen.tdp, middle).items():
-            keys[name] = f"{name}@{SO_FAR}"
-            found[keys[name]] = _fixed(keys[name], value, "metered so far")
+        metered = _metered(seen, found, keys)
+        found, correlations = found | metered.inputs, correlations | metered.correlations
     return Continued(*_rest(seen, found, phases, Phase(SO_FAR, keys)), correlations)
+
+
+class _Power(NamedTuple):
+    inputs: dict[str, Input]
+    correlations: dict[tuple[str, str], float]
+
+
+def _metered(seen: Observation, inputs: Mapping[str, Input], keys: dict[str, str]) -> _Power:
+    """Condition the power of the rest, and name in `keys` that of the spent phase, which is known."""
+    settings = catalog.observed_settings()
+    prior = {name: inputs[name].marginal for name in metering.POWER}
+    sds = {scope: settings[f"{scope}_power_sd"] for scope in seen.watts}
+    found = metering.condition(prior, seen.tdp, seen.watts, sds)
+    scopes = " and ".join(f"{scope} power" for scope in seen.watts)
+    moved = {
+        name: inputs[name]._replace(
+            marginal=marginal, prior=f"{inputs[name].prior}, given the {scopes} so far".lstrip(", ")
+        )
+        for name, marginal in found.marginals.items()
+    }
+    middle = {name: float(priors.quantiles({**inputs, **moved}[name].marginal, [0.5])[0]) for name in prior}
+    for name, value in metering.split(seen.watts, seen.tdp, middle).items():
+        keys[name] = f"{name}@{SO_FAR}"
+        moved[keys[name]] = _fixed(keys[name], value, "metered so far")
+    return _Power(moved, found.correlations)
 
 
 def _spent(seen: Observation) -> list[tuple[str, float, str]]:
@@ -157,10 +165,8 @@ def words(seen: Observation, before: Efficiency, interruption_rate: float) -> tu
         lines.append(f"losses so far: not known apart from the speed; {chance}")
     settings = catalog.observed_settings()
     for scope, value in seen.watts.items():
-        error = settings["board_power_sd" if scope == "board" else "meter_power_sd"]
-        lines.append(
-            f"{scope} power: {formatting.number(value, 3)} W per accelerator, as a measure of the rest ± {error:.0%}"
-        )
+        drawn = f"{scope} power: {formatting.number(value, 3)} W per accelerator"
+        lines.append(f"{drawn}, a measure of the rest to {settings[f'{scope}_power_sd']:.0%} (one standard deviation)")
     return tuple(lines)
 
 
