@@ -44,6 +44,7 @@ ROOMS = {
         "priors",
         "problem",
         "quantities",
+        "statements",
     },
     "problem": {"errors", "priors", "quantities", "schema"},
     "statements": {"priors", "schema", "units", "errors", "quantities", "yamlfile"},
@@ -79,6 +80,7 @@ ROOMS = {
     "scoring": set(),
     "run_table": {"catalog", "constants", "errors"},
     "validation": {"catalog", "efficiency", "errors", "fits", "run_table", "scoring", "storage", "validation_figures"},
+    "speed_scoring": {"catalog", "constants", "fits", "scoring", "storage", "validation"},
     "validation_figures": {"formatting", "scoring", "figures"},
     "compilation": set(),
     "run": {"storage", "design", "problem", "errors", "result", "scenario", "simulate", "summary", "figures"},
@@ -131,7 +133,10 @@ def loaded_after(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["schema"], ["check", "worked-70b"], ["quantities"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["schema"], ["check", "worked-70b"], ["check", "bloom-176b-running"], ["quantities"]],
+)
 def test_light_commands_load_neither_jax_nor_arviz(arguments):
     code = f"""
 from gpustack_mc.cli import main

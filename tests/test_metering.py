@@ -98,7 +98,8 @@ def test_what_is_fixed_stays_fixed():
 @pytest.mark.parametrize(
     "metered",
     [{"board": 560.0}, {"it": 900.0}, {"facility": 1100.0}, {"board": 600.0, "facility": 1150.0},
-     {"board": 600.0, "it": 950.0}, {"board": 600.0, "it": 950.0, "facility": 1040.0}, {"it": 950.0, "facility": 1040.0}],
+     {"board": 600.0, "it": 950.0}, {"board": 600.0, "it": 950.0, "facility": 1040.0},
+     {"it": 950.0, "facility": 1040.0}],
 )  # fmt: skip
 def test_the_spent_energy_is_what_the_meters_read(metered):
     middle = {"gpu_power_fraction": 0.85, "host_power": 400.0, "pue": 1.15}

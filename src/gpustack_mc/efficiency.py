@@ -132,7 +132,9 @@ def efficiency(
     return Efficiency(
         _tabulated(weights, means + log_peak_ratio(row, middle), sds),
         _tabulated(losses, log_goodput),
-        f"{words}, given {', '.join(stated)}" + ("; exact books" if clean else ""),
+        f"{words}, given {', '.join(stated)}"
+        + ("; exact books" if clean else "")
+        + ("; then the days so far" if window else ""),
         correlation,
     )
 

@@ -45,11 +45,14 @@ class Metered(NamedTuple):
         Between their normal scores.
     surprise : float
         Largest distance, in prior standard deviations, that a score's mean moved.
+    misfit : float
+        Largest mean distance, in standard deviations of its error, between a reading and what is expected of it now.
     """
 
     marginals: dict[str, Marginal]
     correlations: dict[tuple[str, str], float]
     surprise: float
+    misfit: float
 
 
 def watts(tdp: float, fraction: np.ndarray, host: np.ndarray, pue: np.ndarray) -> dict[str, np.ndarray]:
@@ -77,7 +80,9 @@ def condition(
     read = POWER[: 1 + max(SCOPES.index(scope) for scope in metered)]
     varying = [name for name in read if not marginals[name].is_fixed]
     if not varying:
-        return Metered({}, {}, 0.0)
+        fixed = watts(tdp, *(priors.quantiles(marginals[name], [0.5]) for name in POWER))
+        misfit = max(abs(float(np.log(fixed[scope][0] / value))) / sds[scope] for scope, value in metered.items())
+        return Metered({}, {}, 0.0, misfit)
     scores = np.linspace(-_REACH, _REACH, _STEPS[len(varying)])
     at = _cdf(scores)
     values = {}
@@ -92,10 +97,13 @@ def condition(
     log_weight = np.zeros([len(scores)] * len(varying))
     for axis in range(len(varying)):
         log_weight = log_weight - 0.5 * np.moveaxis(np.broadcast_to(scores, log_weight.shape), -1, axis) ** 2
-    for scope, value in metered.items():
-        log_weight = log_weight - 0.5 * ((np.log(expected[scope]) - np.log(value)) / sds[scope]) ** 2
+    gaps = [(np.log(expected[scope]) - np.log(value)) / sds[scope] for scope, value in metered.items()]
+    log_weight = log_weight - 0.5 * sum(gap**2 for gap in gaps)
     weight = np.exp(log_weight - log_weight.max())
-    return _summarised(weight / weight.sum(), scores, varying, marginals)
+    weight = weight / weight.sum()
+    return _summarised(weight, scores, varying, marginals)._replace(
+        misfit=max(float((weight * np.abs(gap)).sum()) for gap in gaps)
+    )
 
 
 def _summarised(
@@ -113,7 +121,7 @@ def _summarised(
             both = weight.sum(axis=tuple(other for other in axes if other not in (i, j)))
             covariance = (scores - means[j]) @ both @ (scores - means[i])
             correlations[varying[j], varying[i]] = float(covariance / (sds[i] * sds[j]))
-    return Metered(found, correlations, max(abs(mean) for mean in means))
+    return Metered(found, correlations, max(abs(mean) for mean in means), 0.0)
 
 
 def _moved(weight: np.ndarray, scores: np.ndarray, prior: Marginal) -> Marginal:
@@ -125,7 +133,8 @@ def _moved(weight: np.ndarray, scores: np.ndarray, prior: Marginal) -> Marginal:
     target = _score(cumulative[inside])
     place = scores[inside] + step / 2
     if len(target) < 2:
-        return Marginal("fixed", {"value": float(priors.quantiles(prior, [_cdf(scores @ weight)])[0])})
+        # All weight on one score, at the edge of what the prior holds: as wide as the grid can tell.
+        target, place = np.array([-1.0, 1.0]), scores @ weight + step * np.array([-0.5, 0.5])
     z = np.interp(_TABLE_SCORES, target, place)
     for end, side in ((0, _TABLE_SCORES < target[0]), (-1, _TABLE_SCORES > target[-1])):
         slope = (place[-1] - place[0]) / (target[-1] - target[0])

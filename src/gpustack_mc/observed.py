@@ -11,6 +11,7 @@ Each observes the efficiency, the product, or the losses; what follows from them
 """
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from gpustack_mc.schema import ScenarioFile
 from gpustack_mc.statements import Statements
 
 SECONDS_PER_DAY = SECONDS_PER_HOUR * HOURS_PER_DAY
+_DATE = re.compile(r"\d{4}-\d{1,2}(-\d{1,2})?$")
 _METERED = tuple(f"{scope}_{kind}" for scope in metering.SCOPES for kind in ("power", "energy"))
 _SHARED = ("accelerator_count", "peak_flop_per_s", "mfu", "goodput")
 
@@ -142,7 +144,7 @@ class _Reading:
             fast = self._possible(utilization / goodput, "goodput", "observed.tokens, observed.days")
         watts = self._watts(count, tdp, seconds / SECONDS_PER_HOUR)
         self.reader.stop_if_wrong()
-        self._check_mfu(fast)
+        self._check_mfu(fast, utilization)
         return Observation(
             self.stated["days"], tokens, left, count, peak, tdp, active, utilization, fast, self.stated.get("mfu"),
             self.file.observed.mfu_convention, goodput, watts, phase, rest,
@@ -159,6 +161,10 @@ class _Reading:
             if name in (*_METERED, "step_time") and bare:
                 fix = f"Write it with one, such as {amount} {quantity.unit}."
                 self.fail(name, f"{amount} has no unit.", fix, "bad-unit")
+                continue
+            if name == "days" and _DATE.match(str(amount)):
+                fix = "State how many days the job has run, e.g. days: 12."
+                self.fail(name, f"{amount} is a date.", fix, "bad-unit")
                 continue
             found[name] = self.reader.number(amount, quantity, ("observed", name))
         return found
@@ -241,9 +247,14 @@ class _Reading:
             return float("nan")
         return utilization
 
-    def _check_mfu(self, fast: float | None) -> None:
+    def _check_mfu(self, fast: float | None, slow: float) -> None:
         """Hold a stated MFU against the speed, which measures the same thing without a convention."""
-        if fast is None or "mfu" not in self.stated:
+        if "mfu" not in self.stated:
+            return
+        if fast is None:
+            if self.stated["mfu"] < slow and self._differ(self.stated["mfu"], slow):
+                found = f"{self.stated['mfu']:.3g}, but tokens over days are {slow:.3g} of the peak with all losses."
+                self.fail("mfu", found, "Check observed.tokens, observed.days and cluster.precision.")
             return
         convention = self.file.observed.mfu_convention
         settings = catalog.fit_record("utilization")["settings"]
@@ -268,7 +279,8 @@ class _Reading:
                 continue
             if done >= least:
                 whole = formatting.count(tokens - done + least)
-                found = f"{formatting.count(tokens)} tokens are done of {whole}; nothing is left to forecast."
+                of = f"of {whole}" if marginal.is_fixed else f"of what may be as few as {whole}"
+                found = f"{formatting.count(tokens)} tokens are done {of}; nothing is left to forecast."
                 self.fail("tokens" if "tokens" in self.stated else "", found, "Check workload.tokens.")
             rest = _less(marginal, done)
             later = sum(self._value(other.keys["tokens"]) for other in self.phases[index + 1 :])

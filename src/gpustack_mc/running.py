@@ -4,7 +4,7 @@ The accelerator-hours spent are count times days, whatever MFU and goodput they 
 energy spent is known as well; else it is as uncertain as the power of the rest, which it shares.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,12 @@ from gpustack_mc.observed import Observation
 from gpustack_mc.priors import Marginal
 from gpustack_mc.problem import PHASE_KEYS, Input, Phase
 from gpustack_mc.quantities import BY_NAME
+from gpustack_mc.statements import Statements
 
+# Standard deviations of a prior beyond which a reading is pointed out: one in twenty.
+_SURPRISE = 1.96
+# Beyond these the priors are refuted, and a posterior would be the edge of what they hold.
+_REFUTED, _MISFIT = 4.0, 3.0
 SO_FAR, REST = "so far", "rest"
 
 
@@ -31,11 +36,14 @@ class Continued(NamedTuple):
         The first is spent.
     correlations : dict of (str, str) to float
         Between normal scores of inputs that the observation ties together.
+    notes : tuple of str
+        What of it was not to be expected.
     """
 
     inputs: dict[str, Input]
     phases: tuple[Phase, ...]
     correlations: dict[tuple[str, str], float]
+    notes: tuple[str, ...]
 
 
 def evidence(
@@ -74,34 +82,72 @@ def interruptions(seen: Observation, interruption_rate: float) -> tuple[float, f
 
 
 def continued(
-    seen: Observation, inputs: Mapping[str, Input], phases: Sequence[Phase], predicted: Efficiency
-) -> Continued:
-    """Return inputs and phases of the run with its first part fixed and the rest conditioned."""
+    reader: Statements, seen: Observation, inputs: Mapping[str, Input], phases: Sequence[Phase], before: Efficiency,
+    after: Efficiency,
+) -> Continued:  # fmt: skip
+    """Return inputs and phases of the run with its first part fixed and the rest conditioned.
+
+    Parameters
+    ----------
+    reader : Statements
+        Told when the priors cannot make what was metered.
+    seen : Observation
+    inputs : mapping of str to Input
+        With MFU and goodput of the rest.
+    phases : sequence of Phase
+        As planned.
+    before, after : Efficiency
+        Without and with what was observed.
+    """
     found = dict(inputs)
     correlations = {}
-    if abs(predicted.correlation) > 0 and found["goodput"].origin != "entered":
-        correlations["mfu", "goodput"] = predicted.correlation
+    notes = list(_unexpected(seen, before))
+    if after.correlation and found["goodput"].origin != "entered":
+        correlations["mfu", "goodput"] = after.correlation
     keys = {name: name for name in PHASE_KEYS} | {"active_params": phases[0].keys["active_params"]}
     for name, value, words in _spent(seen):
         keys[name] = f"{name}@{SO_FAR}"
         found[keys[name]] = _fixed(keys[name], value, words)
     if seen.watts:
-        metered = _metered(seen, found, keys)
+        metered = _metered(reader, seen, found, keys)
         found, correlations = found | metered.inputs, correlations | metered.correlations
-    return Continued(*_rest(seen, found, phases, Phase(SO_FAR, keys)), correlations)
+        notes += metered.notes
+    return Continued(*_rest(seen, found, phases, Phase(SO_FAR, keys)), correlations, tuple(notes))
+
+
+def _unexpected(seen: Observation, before: Efficiency) -> Iterator[str]:
+    """Yield what of the speed is outside of what published runs lead to expect."""
+    low, high = priors.quantiles(before.mfu, [0.05, 0.95])
+    value, what = seen.speed_utilization, "speed while it trains"
+    if value is None:
+        value, what = seen.utilization, "tokens over the days so far"
+        low *= priors.quantiles(before.goodput, [0.05])[0]
+    if not low <= value <= high:
+        yield (
+            f"the job's {what} is {value:.2g} of the peak, outside of what published runs lead to expect (90%: "
+            f"{low:.2g} – {high:.2g}); if it is no slip, it is what counts"
+        )
 
 
 class _Power(NamedTuple):
     inputs: dict[str, Input]
     correlations: dict[tuple[str, str], float]
+    notes: list[str]
 
 
-def _metered(seen: Observation, inputs: Mapping[str, Input], keys: dict[str, str]) -> _Power:
+def _metered(reader: Statements, seen: Observation, inputs: Mapping[str, Input], keys: dict[str, str]) -> _Power:
     """Condition the power of the rest, and name in `keys` that of the spent phase, which is known."""
     settings = catalog.observed_settings()
     prior = {name: inputs[name].marginal for name in metering.POWER}
     sds = {scope: settings[f"{scope}_power_sd"] for scope in seen.watts}
     found = metering.condition(prior, seen.tdp, seen.watts, sds)
+    if found.surprise > _REFUTED or found.misfit > _MISFIT:
+        reader.fail(
+            ("observed",),
+            f"{_reading(seen)} per accelerator is not what the stated or known boards, hosts and PUE can make.",
+            "Check unit, scope and cluster.count, or state inputs.gpu_power_fraction, host_power or pue of this site.",
+            "contradiction",
+        )
     scopes = " and ".join(f"{scope} power" for scope in seen.watts)
     moved = {
         name: inputs[name]._replace(
@@ -113,7 +159,14 @@ def _metered(seen: Observation, inputs: Mapping[str, Input], keys: dict[str, str
     for name, value in metering.split(seen.watts, seen.tdp, middle).items():
         keys[name] = f"{name}@{SO_FAR}"
         moved[keys[name]] = _fixed(keys[name], value, "metered so far")
-    return _Power(moved, found.correlations)
+    surprising = [
+        f"the {scopes} so far is {found.surprise:.1f} standard deviations from what measured sites lead to expect"
+    ]
+    return _Power(moved, found.correlations, surprising if found.surprise > _SURPRISE else [])
+
+
+def _reading(seen: Observation) -> str:
+    return " and ".join(f"{formatting.number(value, 3)} W of {scope} power" for scope, value in seen.watts.items())
 
 
 def _spent(seen: Observation) -> list[tuple[str, float, str]]:
@@ -150,8 +203,8 @@ def _rest(
 def words(seen: Observation, before: Efficiency, interruption_rate: float) -> tuple[str, ...]:
     """Say what the rest is conditioned on, and beside it what was to be expected."""
     lines = [
-        f"spent: {formatting.with_unit(seen.days, 'day', 3)}, {formatting.count(seen.tokens)} tokens, "
-        f"{formatting.with_unit(seen.hours, 'h', 4)} of accelerators, {seen.utilization:.3f} of the peak in all"
+        f"spent: {formatting.with_unit(seen.days, 'day', 3, exact=True)}, {formatting.count(seen.tokens)} tokens, "
+        f"{formatting.with_unit(seen.hours, 'h', 4)} of all accelerators, {seen.utilization:.3f} of the peak in all"
     ]
     if seen.speed_utilization is not None:
         lines.append(f"speed while it trains: {seen.speed_utilization:.3f} of the peak ({_expected(before.mfu)})")

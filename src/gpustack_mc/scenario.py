@@ -55,17 +55,23 @@ class _Resolver(Reader):
         facts = facts_of(file, accelerator, region, inputs, self._year(file))
         rate = self._prior_input("interruption_rate", facts, entered, {})
         middle = medians(inputs | phase_inputs)
-        seen = observed.read(
-            self, file, inputs | phase_inputs, phases, planned_run(file, accelerator, middle, facts.year)
-        )
-        found, words = self._efficiency(file, accelerator, middle, facts.year, seen, rate)
+        row = planned_run(file, accelerator, middle, facts.year)
+        seen = observed.read(self, file, inputs | phase_inputs, phases, row)
+        before = found = efficiency(file, accelerator, middle, facts.year)
+        words: tuple[str, ...] = ()
+        if seen:
+            often = float(priors.quantiles(rate.marginal, [0.5])[0])
+            told, window = running.evidence(seen, row, middle, often)
+            found = efficiency(file, accelerator, middle, facts.year, told, window)
+            words = running.words(seen, before, often)
         predicted = self._predicted(found)
         inputs |= self._prior_inputs(file, facts, entered, predicted)
         inputs |= phase_inputs
         self.stop_if_wrong()
         tied: dict[tuple[str, str], float] = {}
+        surprises: tuple[str, ...] = ()
         if seen:
-            inputs, phases, tied = running.continued(seen, inputs, phases, found)
+            inputs, phases, tied, surprises = running.continued(self, seen, inputs, phases, before, found)
         correlated, correlation = self._correlation(file, inputs, tied)
         questions = self._questions(file)
         published = self._published(file)
@@ -85,27 +91,10 @@ class _Resolver(Reader):
             questions=questions,
             published=published,
             basis=self._basis(file, ordered),
-            notes=tuple(self._notes(file, ordered, predicted)),
+            notes=(*surprises, *self._notes(file, ordered, predicted)),
             place=self.located,
             running=Running(words) if seen else None,
         )
-
-    def _efficiency(
-        self,
-        file: schema.ScenarioFile,
-        accelerator: catalog.Accelerator | None,
-        middle: dict[str, float],
-        year: int | None,
-        seen: observed.Observation | None,
-        rate: Input,
-    ) -> tuple[Efficiency, tuple[str, ...]]:
-        """Predict MFU and goodput, of the rest when the job runs, and say what they are conditioned on."""
-        found = efficiency(file, accelerator, middle, year)
-        if seen is None:
-            return found, ()
-        often = float(priors.quantiles(rate.marginal, [0.5])[0])
-        told, window = running.evidence(seen, planned_run(file, accelerator, middle, year), middle, often)
-        return efficiency(file, accelerator, middle, year, told, window), running.words(seen, found, often)
 
     def _rates(self, file: schema.ScenarioFile) -> dict[str, float]:
         for code, rate in file.exchange_rates.items():

@@ -264,6 +264,8 @@ def sentence(summary: dict[str, Any], ownership: str) -> str:
     chip = inputs["peak_flop_per_s"]["prior"].partition(",")[0]
     chip = chip if inputs["peak_flop_per_s"]["origin"] == "cited" else "accelerators"
     time = _spoken(outputs["training_days"])
+    if summary["running"]:
+        time += f" in all ({_spoken(summary['running']['so_far']['training_days'])} so far)"
     if ownership == "own":
         money = _spoken(outputs["cost_owned_usd"]) + " owned"
     elif ownership == "rent":
@@ -404,7 +406,7 @@ def _running_lines(summary: dict[str, Any], ownership: str, style: Style, width:
     found = summary["running"]
     if found is None:
         return []
-    rows = [("of which", "spent so far", "remaining", "90% interval")]
+    rows = [("of which", "spent so far", "remaining, median", "90% interval")]
     for name in _rows(summary, ownership):
         if name not in found["remaining"]:
             continue
@@ -413,16 +415,17 @@ def _running_lines(summary: dict[str, Any], ownership: str, style: Style, width:
         ends = "fixed"
         if rest["sd"] > 0:
             ends = formatting.interval(*rest["interval_90"], rest["unit"], _digits(rest)[::2], step)
-        rows.append((_label(name, summary), _middle(spent), _middle(rest), ends))
+        rows.append(
+            (_label(name, summary), ("" if spent["sd"] == 0 else "about ") + _middle(spent), _middle(rest), ends)
+        )
     lines = ["", *_columns(rows, style), "", style("  the rest is forecast from", dim=True)]
     return lines + [_wrapped(f"  {line}", width, 4) for line in found["conditioned_on"]]
 
 
 def _middle(entry: dict[str, Any]) -> str:
     """Write a median: as it is where it is known, rounded as its interval deserves where it is not."""
-    about = "" if entry["sd"] == 0 else "about "
     digits = 4 if entry["sd"] == 0 else _digits(entry)[1]
-    return about + formatting.with_unit(entry["median"], entry["unit"], digits, exact=entry["sd"] == 0)
+    return formatting.with_unit(entry["median"], entry["unit"], digits, exact=entry["sd"] == 0)
 
 
 def _note_lines(summary: dict[str, Any], width: int) -> list[str]:
