@@ -83,8 +83,8 @@ class Observation(NamedTuple):
 
 def read(
     reader: Statements, file: ScenarioFile, inputs: Mapping[str, Input], phases: Sequence[Phase], row: Mapping[str, Any]
-) -> Observation | None:
-    """Return what was observed, or None when nothing is stated.
+) -> Observation:
+    """Return what was observed; the scenario states something.
 
     Parameters
     ----------
@@ -102,8 +102,6 @@ def read(
     InputError
         Something is missing, is no number, or contradicts something else.
     """
-    if file.observed is None:
-        return None
     reading = _Reading(reader, file, inputs, phases, row)
     found = reading.observation()
     reader.stop_if_wrong()

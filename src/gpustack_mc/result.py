@@ -64,7 +64,7 @@ def to_datatree(simulation: Simulation) -> xr.DataTree:
         tree["/sensitivity"] = _sensitivity(simulation.sensitivity, problem)
     if problem.running:
         for name, values in parts(simulation)._asdict().items():
-            tree[f"/{name}"] = _draws(_described(values, problem.basis), draws)
+            tree[f"/{name}"] = _draws(_described(values, problem.basis, name.replace("_", " ")), draws)
     return xr.DataTree.from_dict(tree)
 
 
@@ -195,10 +195,14 @@ def _output_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dic
     return _described(dict(zip(OUTPUTS, simulation.outputs, strict=True)), simulation.problem.basis)
 
 
-def _described(outputs: Mapping[str, np.ndarray], basis: Mapping[str, str]) -> dict[str, tuple[np.ndarray, dict]]:
+def _described(
+    outputs: Mapping[str, np.ndarray], basis: Mapping[str, str], part: str = ""
+) -> dict[str, tuple[np.ndarray, dict]]:
     variables = {}
     for name, values in outputs.items():
         attributes = quantity_attributes(BY_NAME[name])
+        if part:
+            attributes["long_name"] += f", {part}"
         if BY_NAME[name].domain == "carbon":
             attributes |= basis
         variables[name] = (values, attributes)

@@ -4,12 +4,12 @@ The accelerator-hours spent are count times days, whatever MFU and goodput they 
 energy spent is known as well; else it is as uncertain as the power of the rest, which it shares.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import catalog, formatting, metering, priors
+from gpustack_mc import catalog, formatting, metering, observed, priors
 from gpustack_mc.efficiency import Efficiency, log_peak_ratio
 from gpustack_mc.fits.utilization_predict import Evidence
 from gpustack_mc.fits.utilization_running import Window, shape_of_window
@@ -17,6 +17,7 @@ from gpustack_mc.observed import Observation
 from gpustack_mc.priors import Marginal
 from gpustack_mc.problem import PHASE_KEYS, Input, Phase
 from gpustack_mc.quantities import BY_NAME
+from gpustack_mc.schema import ScenarioFile
 from gpustack_mc.statements import Statements
 
 # Standard deviations of a prior beyond which a reading is pointed out: one in twenty.
@@ -24,6 +25,24 @@ _SURPRISE = 1.96
 # Beyond these the priors are refuted, and a posterior would be the edge of what they hold.
 _REFUTED, _MISFIT = 4.0, 3.0
 SO_FAR, REST = "so far", "rest"
+
+
+class Job(NamedTuple):
+    """What was observed, and what it makes of MFU and goodput.
+
+    Attributes
+    ----------
+    seen : Observation
+    before, after : Efficiency
+        Without and with what was observed; the latter is of the rest.
+    words : tuple of str
+        What the rest is conditioned on, one line each.
+    """
+
+    seen: Observation
+    before: Efficiency
+    after: Efficiency
+    words: tuple[str, ...]
 
 
 class Continued(NamedTuple):
@@ -44,6 +63,35 @@ class Continued(NamedTuple):
     phases: tuple[Phase, ...]
     correlations: dict[tuple[str, str], float]
     notes: tuple[str, ...]
+
+
+def observe(
+    reader: Statements, file: ScenarioFile, inputs: Mapping[str, Input], phases: Sequence[Phase],
+    row: Mapping[str, Any], middle: Mapping[str, float], rate: Input, predict: Callable[..., Efficiency],
+) -> Job:  # fmt: skip
+    """Read what was observed and condition MFU and goodput on it.
+
+    Parameters
+    ----------
+    reader, file, inputs, phases, row
+        As for `gpustack_mc.observed.read`.
+    middle : mapping of str to float
+        Medians of the workload and of the peak.
+    rate : Input
+        Of interruptions.
+    predict : callable
+        `gpustack_mc.efficiency.efficiency` of this scenario, to be given evidence and window.
+
+    Raises
+    ------
+    InputError
+        The observation is incomplete, contradicts itself, or cannot be.
+    """
+    reader.stop_if_wrong()
+    seen = observed.read(reader, file, inputs, phases, row)
+    often = float(priors.quantiles(rate.marginal, [0.5])[0])
+    before = predict()
+    return Job(seen, before, predict(*evidence(seen, row, middle, often)), words(seen, before, often))
 
 
 def evidence(
@@ -81,29 +129,26 @@ def interruptions(seen: Observation, interruption_rate: float) -> tuple[float, f
     return so_far, so_far * seen.left / seen.tokens
 
 
-def continued(
-    reader: Statements, seen: Observation, inputs: Mapping[str, Input], phases: Sequence[Phase], before: Efficiency,
-    after: Efficiency,
-) -> Continued:  # fmt: skip
+def continued(reader: Statements, job: Job, inputs: Mapping[str, Input], phases: Sequence[Phase]) -> Continued:
     """Return inputs and phases of the run with its first part fixed and the rest conditioned.
 
     Parameters
     ----------
     reader : Statements
         Told when the priors cannot make what was metered.
-    seen : Observation
+    job : Job
     inputs : mapping of str to Input
         With MFU and goodput of the rest.
     phases : sequence of Phase
         As planned.
-    before, after : Efficiency
-        Without and with what was observed.
     """
+    reader.stop_if_wrong()
+    seen = job.seen
     found = dict(inputs)
     correlations = {}
-    notes = list(_unexpected(seen, before))
-    if after.correlation and found["goodput"].origin != "entered":
-        correlations["mfu", "goodput"] = after.correlation
+    notes = list(_unexpected(seen, job.before))
+    if job.after.correlation and not found["goodput"].marginal.is_fixed and found["goodput"].origin == "fitted":
+        correlations["mfu", "goodput"] = job.after.correlation
     keys = {name: name for name in PHASE_KEYS} | {"active_params": phases[0].keys["active_params"]}
     for name, value, words in _spent(seen):
         keys[name] = f"{name}@{SO_FAR}"

@@ -1,6 +1,7 @@
 """From a scenario file to a `Problem`: every quantity of the model with its distribution, origin and source."""
 
 import datetime
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpustack_mc import catalog, constants, formatting, observed, priors, running, schema, units, yamlfile
+from gpustack_mc import catalog, constants, formatting, priors, running, schema, units, yamlfile
 from gpustack_mc.efficiency import Efficiency, efficiency, planned_run
 from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.facts import facts_of, medians
@@ -53,25 +54,18 @@ class _Resolver(Reader):
         phases, phase_inputs = self._phases(file, accelerator, inputs)
         self.stop_if_wrong()
         facts = facts_of(file, accelerator, region, inputs, self._year(file))
-        rate = self._prior_input("interruption_rate", facts, entered, {})
         middle = medians(inputs | phase_inputs)
-        row = planned_run(file, accelerator, middle, facts.year)
-        seen = observed.read(self, file, inputs | phase_inputs, phases, row)
-        before = found = efficiency(file, accelerator, middle, facts.year)
-        words: tuple[str, ...] = ()
-        if seen:
-            often = float(priors.quantiles(rate.marginal, [0.5])[0])
-            told, window = running.evidence(seen, row, middle, often)
-            found = efficiency(file, accelerator, middle, facts.year, told, window)
-            words = running.words(seen, before, often)
-        predicted = self._predicted(found)
+        predict = functools.partial(efficiency, file, accelerator, middle, facts.year)
+        job = None
+        if file.observed is not None:
+            rate = self._prior_input("interruption_rate", facts, entered, {})
+            row = planned_run(file, accelerator, middle, facts.year)
+            job = running.observe(self, file, inputs | phase_inputs, phases, row, middle, rate, predict)
+        predicted = self._predicted(job.after if job else predict())
         inputs |= self._prior_inputs(file, facts, entered, predicted)
         inputs |= phase_inputs
-        self.stop_if_wrong()
-        tied: dict[tuple[str, str], float] = {}
-        surprises: tuple[str, ...] = ()
-        if seen:
-            inputs, phases, tied, surprises = running.continued(self, seen, inputs, phases, before, found)
+        rest = running.continued(self, job, inputs, phases) if job else running.Continued(inputs, phases, {}, ())
+        inputs, phases, tied, surprises = rest
         correlated, correlation = self._correlation(file, inputs, tied)
         questions = self._questions(file)
         published = self._published(file)
@@ -93,7 +87,7 @@ class _Resolver(Reader):
             basis=self._basis(file, ordered),
             notes=(*surprises, *self._notes(file, ordered, predicted)),
             place=self.located,
-            running=Running(words) if seen else None,
+            running=Running(job.words) if job else None,
         )
 
     def _rates(self, file: schema.ScenarioFile) -> dict[str, float]:

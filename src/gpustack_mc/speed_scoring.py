@@ -62,7 +62,8 @@ def score(folds: Mapping[str, "Draws"]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``n``, ``metrics`` (with the speed), ``without_speed``, ``floor`` (:math:`\theta \ln 2`), and ``rows``: reported
+        ``n``, ``metrics`` (with the speed), ``without_speed``, ``standard_error`` (of the mean absolute log error with
+        the speed), ``floor`` (:math:`\theta \ln 2`), and ``rows``: reported
         and predicted hours.
     """
     stated = speeds()
@@ -76,6 +77,7 @@ def score(folds: Mapping[str, "Draws"]) -> dict[str, Any]:
         "n": len(rows),
         "metrics": scoring.metrics(scored),
         "without_speed": scoring.metrics(without),
+        "standard_error": _error(scored.median - y),
         "floor": float(np.mean([folds[row["family"]].scalar["loss_mean"].mean() for row in rows]) * np.log(2)),
         "rows": [
             {
@@ -89,8 +91,17 @@ def score(folds: Mapping[str, "Draws"]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _error(log_errors: np.ndarray) -> float:
+    """Standard error of the mean absolute log error; each run is of a family of its own."""
+    return float(np.std(np.abs(log_errors), ddof=1) / np.sqrt(len(log_errors)))
+
+
 def _joined(parts: Sequence[Mixture]) -> Mixture:
     return Mixture(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _without(found: Mapping[str, Any], run: str) -> float:
+    return float(np.mean([abs(row["log_error"]) for row in found["rows"] if row["run_id"] != run]))
 
 
 def markdown(found: Mapping[str, Any]) -> str:
@@ -108,6 +119,9 @@ def markdown(found: Mapping[str, Any]) -> str:
                 ("log score", "log_score"), ("median p95/p5", "median_p95_over_p5"),
             )
         ),
+        f"The standard error of {told['mean_abs_log_error']:.3f} is {found['standard_error']:.3f}; without PaLM, whose "
+        f"speed is that of its last phase, the mean is {_without(found, 'palm-540b'):.3f}, which is seen afterwards and is "
+        "no score.",
         f"With losses as they are in the fit, a speed that is known exactly leaves {found['floor']:.3f}; `observed:` "
         "with tokens and days goes below it, because the productive share so far is then known as well.",
         "| run | reported h | median h | 90% interval | log error | without the speed |\n"
