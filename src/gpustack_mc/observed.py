@@ -27,6 +27,7 @@ from gpustack_mc.schema import ScenarioFile
 from gpustack_mc.statements import Statements
 
 SECONDS_PER_DAY = SECONDS_PER_HOUR * HOURS_PER_DAY
+_EXAMPLES = {"W": "590 W", "MW": "1.3 MW", "MWh": "312 MWh", "s": "4 s"}
 _DATE = re.compile(r"\d{4}-\d{1,2}(-\d{1,2})?$")
 _METERED = tuple(f"{scope}_{kind}" for scope in metering.SCOPES for kind in ("power", "energy"))
 _SHARED = ("accelerator_count", "peak_flop_per_s", "mfu", "goodput")
@@ -157,7 +158,7 @@ class _Reading:
             amount, quantity = getattr(self.file.observed, name), by_name[name]
             bare = not isinstance(amount, str) or amount.strip().replace(".", "").replace("_", "").isdigit()
             if name in (*_METERED, "step_time") and bare:
-                fix = f"Write it with one, such as {amount} {quantity.unit}."
+                fix = f"Write it with one, as in {_EXAMPLES[quantity.unit]}."
                 self.fail(name, f"{amount} has no unit.", fix, "bad-unit")
                 continue
             if name == "days" and _DATE.match(str(amount)):

@@ -120,8 +120,8 @@ def markdown(found: Mapping[str, Any]) -> str:
             )
         ),
         f"The standard error of {told['mean_abs_log_error']:.3f} is {found['standard_error']:.3f}; without PaLM, whose "
-        f"speed is that of its last phase, the mean is {_without(found, 'palm-540b'):.3f}, which is seen afterwards and is "
-        "no score.",
+        f"speed is that of its last phase, the mean is {_without(found, 'palm-540b'):.3f}, seen afterwards and "
+        "so no score.",
         f"With losses as they are in the fit, a speed that is known exactly leaves {found['floor']:.3f}; `observed:` "
         "with tokens and days goes below it, because the productive share so far is then known as well.",
         "| run | reported h | median h | 90% interval | log error | without the speed |\n"
