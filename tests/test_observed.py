@@ -275,6 +275,11 @@ def test_contradictions_are_told_where_they_are(load, overrides, told):
     assert caught.value.place is not None
 
 
+def test_a_phase_may_not_be_called_so_far(load):
+    with pytest.raises(InputError, match=r"phases\.0\.name: 'so far' is the part that has run"):
+        load("workload.phases.0.name=so far", base=PHASES)
+
+
 def test_step_time_needs_the_tokens_of_a_step(load):
     with pytest.raises(InputError, match="needs the tokens of a step"):
         load("observed.step_time=4 s", base=BASE.replace(", global_batch_tokens: 4e6", ""))
@@ -282,5 +287,8 @@ def test_step_time_needs_the_tokens_of_a_step(load):
 
 def test_an_unlikely_speed_is_pointed_out_and_counts(load):
     problem = load("observed.tokens=2e10")
-    assert "outside of what published runs lead to expect" in problem.notes[0]
+    assert (
+        "progress over the days so far is 0.0096 of the peak, outside of what published runs lead to expect"
+        in problem.notes[0]
+    )
     assert load().notes[0].startswith("owned cost")

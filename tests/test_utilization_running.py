@@ -125,9 +125,9 @@ def test_the_copula_keeps_what_the_bill_sees(fit, shape):
     pick = np.random.default_rng(1).choice(len(found.weights), len(z), p=found.weights / found.weights.sum())
     mfu = np.sort(found.means[pick] + found.sds[pick] * generator.standard_normal(len(z)))
     product = np.quantile(mfu[(ranks[:, 0] * len(z)).astype(int)] + goodput, PROBABILITIES)
-    # A Gaussian copula is not the joint distribution: the ends may differ by 5% of log utilisation, the middle by 2%.
-    np.testing.assert_allclose(product, expected, atol=0.05)
-    assert product[1] == pytest.approx(expected[1], abs=0.02)
+    # A Gaussian copula is not the joint distribution: the ends differ by up to 3% of utilisation, the middle by 1%.
+    np.testing.assert_allclose(product, expected, atol=0.035)
+    assert product[1] == pytest.approx(expected[1], abs=0.015)
 
 
 def test_without_an_interruption_to_expect_the_losses_say_nothing(fit):

@@ -134,7 +134,7 @@ def efficiency(
         _tabulated(losses, log_goodput),
         f"{words}, given {', '.join(stated)}"
         + ("; exact books" if clean else "")
-        + ("; then the days so far" if window else ""),
+        + ("; then the days so far" if window is not None else ""),
         correlation,
     )
 

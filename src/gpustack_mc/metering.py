@@ -113,7 +113,8 @@ def _summarised(
     axes = range(len(varying))
     alone = [weight.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes]
     means = [float(part @ scores) for part in alone]
-    sds = [float(np.sqrt(part @ (scores - mean) ** 2)) for part, mean in zip(alone, means, strict=True)]
+    # All weight on one score has no spread, and correlates with nothing.
+    sds = [max(float(np.sqrt(part @ (scores - mean) ** 2)), 1e-9) for part, mean in zip(alone, means, strict=True)]
     found = {name: _moved(part, scores, marginals[name]) for name, part in zip(varying, alone, strict=True)}
     correlations = {}
     for i in axes:

@@ -27,6 +27,8 @@ from gpustack_mc.schema import ScenarioFile
 from gpustack_mc.statements import Statements
 
 SECONDS_PER_DAY = SECONDS_PER_HOUR * HOURS_PER_DAY
+SO_FAR = "so far"
+"""Name of the phase that is spent."""
 _EXAMPLES = {"W": "590 W", "MW": "1.3 MW", "MWh": "312 MWh", "s": "4 s"}
 _DATE = re.compile(r"\d{4}-\d{1,2}(-\d{1,2})?$")
 _METERED = tuple(f"{scope}_{kind}" for scope in metering.SCOPES for kind in ("power", "energy"))
@@ -173,6 +175,12 @@ class _Reading:
             self.fail("", "days is missing.", "State how long the job has run, e.g. days: 12.", "missing-key")
         if "mfu" in self.file.inputs.model_fields_set:
             self.reader.fail(("inputs", "mfu"), "would overrule what was observed.", "Leave it out.", "contradiction")
+        for index, phase in enumerate(self.phases):
+            if phase.name == SO_FAR:
+                path = ("workload", "phases", index, "name")
+                self.reader.fail(
+                    path, f"{SO_FAR!r} is the part that has run.", "Name the phase otherwise.", "bad-value"
+                )
         observed = self.file.observed.model_fields_set
         if "mfu_convention" in observed and "mfu" not in observed:
             self.fail("mfu_convention", "there is no observed.mfu.", "State it, or leave this out.", "missing-key")

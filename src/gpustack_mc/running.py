@@ -13,7 +13,7 @@ from gpustack_mc import catalog, formatting, metering, observed, priors
 from gpustack_mc.efficiency import Efficiency, log_peak_ratio
 from gpustack_mc.fits.utilization_predict import Evidence
 from gpustack_mc.fits.utilization_running import Window, shape_of_window
-from gpustack_mc.observed import Observation
+from gpustack_mc.observed import SO_FAR, Observation
 from gpustack_mc.priors import Marginal
 from gpustack_mc.problem import PHASE_KEYS, Input, Phase
 from gpustack_mc.quantities import BY_NAME
@@ -24,7 +24,7 @@ from gpustack_mc.statements import Statements
 _SURPRISE = 1.96
 # Beyond these the priors are refuted, and a posterior would be the edge of what they hold.
 _REFUTED, _MISFIT = 4.0, 3.0
-SO_FAR, REST = "so far", "rest"
+REST = "rest"
 
 
 class Job(NamedTuple):
@@ -165,7 +165,7 @@ def _unexpected(seen: Observation, before: Efficiency) -> Iterator[str]:
     low, high = priors.quantiles(before.mfu, [0.05, 0.95])
     value, what = seen.speed_utilization, "speed while it trains"
     if value is None:
-        value, what = seen.utilization, "tokens over the days so far"
+        value, what = seen.utilization, "progress over the days so far"
         low *= priors.quantiles(before.goodput, [0.05])[0]
     if not low <= value <= high:
         yield (
@@ -193,6 +193,7 @@ def _metered(reader: Statements, seen: Observation, inputs: Mapping[str, Input],
             "Check unit, scope and cluster.count, or state inputs.gpu_power_fraction, host_power or pue of this site.",
             "contradiction",
         )
+        reader.stop_if_wrong()
     scopes = " and ".join(f"{scope} power" for scope in seen.watts)
     moved = {
         name: inputs[name]._replace(
