@@ -20,6 +20,33 @@ ROOMS = {
     "priors": {"quantities"},
     "efficiency": {"catalog", "fits", "priors", "schema"},
     "facts": {"catalog", "priors", "problem", "schema"},
+    "metering": {"priors"},
+    "observed": {
+        "catalog",
+        "constants",
+        "fits",
+        "formatting",
+        "metering",
+        "priors",
+        "problem",
+        "quantities",
+        "schema",
+        "statements",
+    },
+    "running": {
+        "catalog",
+        "constants",
+        "efficiency",
+        "fits",
+        "formatting",
+        "metering",
+        "observed",
+        "priors",
+        "problem",
+        "quantities",
+        "schema",
+        "statements",
+    },
     "problem": {"errors", "priors", "quantities", "schema"},
     "statements": {"priors", "schema", "units", "errors", "quantities", "yamlfile"},
     "reading": {"schema", "units", "yamlfile", "errors", "statements"},
@@ -39,11 +66,13 @@ ROOMS = {
         "problem",
         "quantities",
         "statements",
+        "running",
     },
     "design": set(),
     "sensitivity": {"design"},
     "simulate": {"model", "priors", "sensitivity", "design", "errors", "quantities", "problem"},
-    "result": {"problem", "quantities", "simulate"},
+    "spent": {"model", "quantities", "simulate"},
+    "result": {"problem", "quantities", "simulate", "spent"},
     "formatting": set(),
     "summary": {"formatting", "problem", "quantities", "sensitivity"},
     "figures": {"formatting", "quantities", "summary"},
@@ -68,6 +97,7 @@ ROOMS = {
         "validation_scores",
         "validation_text",
     },
+    "speed_scoring": {"catalog", "constants", "fits", "published_runs", "scoring", "storage", "validation_scores"},
     "validation_figures": {"formatting", "scoring", "figures"},
     "compilation": set(),
     "run": {"storage", "design", "problem", "errors", "result", "scenario", "simulate", "summary", "figures"},
@@ -120,7 +150,10 @@ def loaded_after(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["schema"], ["check", "worked-70b"], ["quantities"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["schema"], ["check", "worked-70b"], ["check", "bloom-176b-running"], ["quantities"]],
+)
 def test_light_commands_load_neither_jax_nor_arviz(arguments):
     code = f"""
 from gpustack_mc.cli import main

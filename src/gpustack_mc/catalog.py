@@ -151,6 +151,15 @@ def fit_record(quantity: str) -> dict:
     return json.loads(fit_path(quantity).read_text(encoding="utf-8"))
 
 
+@functools.cache
+def observed_settings() -> dict[str, float]:
+    """Plain values of ``priors/observed.yaml``."""
+    from ruamel.yaml import YAML
+
+    with (folder("priors") / "observed.yaml").open(encoding="utf-8") as stream:
+        return {name: entry["value"] for name, entry in YAML(typ="safe", pure=True).load(stream).items()}
+
+
 def shipped_scenarios() -> dict[str, Path]:
     """Return the shipped scenarios by name."""
     return {path.stem: path for path in sorted(folder("scenarios").glob("*.yaml"))}

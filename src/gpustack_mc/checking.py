@@ -34,6 +34,7 @@ def assumptions(source: str | Path, overrides: Iterable[str] = ()) -> dict[str, 
         "name": problem.name,
         "basis": problem.basis,
         "notes": list(problem.notes),
+        "conditioned_on": list(problem.running.words) if problem.running else [],
         "inputs": inputs,
     }
 
@@ -44,6 +45,9 @@ def text(found: dict[str, Any]) -> str:
     names, values = (max(len(row[i]) for row in rows) for i in (0, 1))
     lines = [f"{found['name']}: the scenario is sound. What will be assumed (median and 90% interval):"]
     lines += [f"  {key.ljust(names)}  {value.ljust(values)}  {about}" for key, value, about in rows]
+    if found["conditioned_on"]:
+        lines += ["  The job runs; the rest of it is forecast from what was observed:"]
+        lines += [f"    {line}" for line in found["conditioned_on"]]
     lines += [f"  note: {note}" for note in found["notes"]]
     return "\n".join(lines)
 

@@ -1,11 +1,12 @@
 r"""MFU and goodput of a scenario, from the joint posterior draws of the utilisation program.
 
 Draw :math:`s` of the posterior says that log MFU is :math:`N(m_s, v_s^2)` and that goodput is :math:`g_s`. Averaged
-over the draws, each becomes a quantile table.
+over the draws, each becomes a quantile table. Evidence of the user's own runs, or of the first days of this one,
+conditions the draws first.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from gpustack_mc import catalog
 from gpustack_mc.catalog import Accelerator
 from gpustack_mc.fits import utilization_predict as program
+from gpustack_mc.fits import utilization_running as running
 from gpustack_mc.fits.draws_file import read_columns
 from gpustack_mc.priors import TABLE_SIZE, TABLE_Z, Marginal
 from gpustack_mc.schema import ScenarioFile
@@ -21,6 +23,9 @@ from gpustack_mc.schema import ScenarioFile
 # Nodes that stand for one normal component: spacing 0.1 reproduces its distribution function to 1e-5.
 _NODES = np.linspace(-6.0, 6.0, 121)
 _NODE_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
+_COARSE = np.linspace(-4.5, 4.5, 13)
+_COARSE_WEIGHTS = np.exp(-0.5 * _COARSE**2) / np.exp(-0.5 * _COARSE**2).sum()
+_MANY = 5000
 _TABLE_U = np.array([NormalDist().cdf(z) for z in np.linspace(-TABLE_Z, TABLE_Z, TABLE_SIZE)])
 
 
@@ -33,11 +38,14 @@ class Efficiency(NamedTuple):
         MFU against the peak at the scenario's precision.
     words : str
         What was predicted from what, in one line.
+    correlation : float
+        Between the normal scores of MFU and goodput, where the evidence ties them together.
     """
 
     mfu: Marginal
     goodput: Marginal
     words: str
+    correlation: float = 0.0
 
 
 @functools.cache
@@ -90,31 +98,60 @@ def planned_run(
 
 
 def efficiency(
-    file: ScenarioFile, accelerator: Accelerator | None, middle: Mapping[str, float], year: int | None
-) -> Efficiency:
-    """Predict MFU and goodput of a scenario; the parameters are those of `planned_run`."""
+    file: ScenarioFile, accelerator: Accelerator | None, middle: Mapping[str, float], year: int | None,
+    evidence: Sequence[program.Evidence] = (), window: running.Window | None = None,
+) -> Efficiency:  # fmt: skip
+    """Predict MFU and goodput of a scenario, or of the rest of it.
+
+    Parameters
+    ----------
+    file, accelerator, middle, year
+        As for `planned_run`.
+    evidence : sequence of Evidence
+        Observations of the user's earlier runs, or of this one.
+    window : Window, optional
+        Losses of the days so far; the prediction is then of the rest of the run.
+    """
     fit = catalog.fit_record("utilization")
     row = planned_run(file, accelerator, middle, year)
-    clean = file.accounting == "clean"
+    # The books of a job that runs are its user's own.
+    clean = file.accounting == "clean" or (window is not None and "accounting" not in file.model_fields_set)
     record = program.CLEAN if clean else published_record(fit["constants"])
-    found = program.predict(draws(), [row], fit["constants"], fit["settings"], record=record)
-    # The program counts against the 16-bit peak; the scenario's run may be counted against that of fp8.
-    shift = np.log(row["peak_16bit_flop_per_s"] / middle["peak_flop_per_s"])
+    found = program.predict(draws(), [row], fit["constants"], fit["settings"], record=record, evidence=evidence)
     weights, means, sds = (part[0] for part in found.log_mfu)
+    losses, log_goodput, correlation = weights, found.log_goodput, 0.0
+    if window is not None:
+        rest = running.rest_of_run(
+            draws(), found, window, record, settings=fit["settings"],
+            resolution=catalog.observed_settings()["loss_resolution"],
+        )  # fmt: skip
+        weights, means, sds, losses, log_goodput, correlation = rest
     stated = sorted(set(row) - {"kind", "params_active", "tokens", "peak_16bit_flop_per_s"})
     others = sum(fit["rows"].values()) - fit["rows"]["training"]
     words = f"{fit['rows']['training']} runs of {fit['families']} families, {others} benchmarks and reports"
     return Efficiency(
-        _tabulated(weights, means + shift, sds),
-        _tabulated(weights, found.log_goodput, np.zeros_like(sds)),
-        f"{words}, given {', '.join(stated)}" + ("; exact books" if clean else ""),
+        _tabulated(weights, means + log_peak_ratio(row, middle), sds),
+        _tabulated(losses, log_goodput),
+        f"{words}, given {', '.join(stated)}"
+        + ("; exact books" if clean else "")
+        + ("; then the days so far" if window is not None else ""),
+        correlation,
     )
 
 
-def _tabulated(weights: np.ndarray, means: np.ndarray, sds: np.ndarray) -> Marginal:
-    """Quantile table of exp(y), at most 1, with y a mixture of normals of shape (components,)."""
-    points = (means[:, None] + sds[:, None] * _NODES).ravel()
-    weight = (weights[:, None] * _NODE_WEIGHTS).ravel()
+def log_peak_ratio(row: Mapping[str, Any], middle: Mapping[str, float]) -> float:
+    """Log of the 16-bit peak, which the program counts against, over the peak that a scenario is counted against."""
+    return float(np.log(row["peak_16bit_flop_per_s"] / middle["peak_flop_per_s"]))
+
+
+def _tabulated(weights: np.ndarray, means: np.ndarray, sds: np.ndarray | None = None) -> Marginal:
+    """Quantile table of exp(y), at most 1, with y a mixture of normals, or of points, of shape (components,)."""
+    if sds is None:
+        points, weight = means, weights
+    else:
+        # Many components overlap, so that a few nodes of each make the same distribution.
+        nodes, node_weights = (_NODES, _NODE_WEIGHTS) if len(means) <= _MANY else (_COARSE, _COARSE_WEIGHTS)
+        points, weight = (means[:, None] + sds[:, None] * nodes).ravel(), (weights[:, None] * node_weights).ravel()
     order = np.argsort(points, kind="stable")
     points, weight = points[order], weight[order]
     # A share above one does not exist: the prediction is conditional on the rest.

@@ -9,17 +9,21 @@ from gpustack_mc import equations as eq
 Values = Mapping[str, jax.Array | float]
 
 
-def phase(*, active_params, tokens, context_flop_factor, accelerator_count, peak_flop_per_s, mfu, goodput):
-    """Work, accelerator-hours and time of one phase of a run."""
+def phase(*, active_params, tokens, context_flop_factor, accelerator_count, peak_flop_per_s, mfu, goodput, tdp,
+          gpu_power_fraction, host_power, pue):  # fmt: skip
+    """Work, accelerator-hours, time and energy of one phase of a run."""
     training_flop = eq.training_flop(active_params, tokens)
     accelerator_hours = eq.accelerator_hours(training_flop, context_flop_factor, peak_flop_per_s, mfu, goodput)
     training_days = eq.training_days(accelerator_hours, accelerator_count)
+    it_energy_mwh = eq.it_energy_mwh(accelerator_hours, tdp, gpu_power_fraction, host_power)
     return {
         "tokens": tokens,
         "training_flop": training_flop,
         "accelerator_hours": accelerator_hours,
         "training_days": training_days,
         "peak_flop": accelerator_hours * peak_flop_per_s,
+        "it_energy_mwh": it_energy_mwh,
+        "energy_mwh": eq.energy_mwh(it_energy_mwh, pue),
     }
 
 
@@ -32,7 +36,7 @@ def run(phases: Sequence[Values], *, tdp, gpu_power_fraction, host_power, pue, e
     Parameters
     ----------
     phases : sequence of mapping
-        The keyword arguments of `phase`, one mapping per phase.
+        The keyword arguments of `phase`, one mapping per phase; power and PUE only where they are not the run's.
     **inputs : array_like
         Quantities in the units of `gpustack_mc.quantities`; they broadcast against each other.
 
@@ -41,17 +45,17 @@ def run(phases: Sequence[Values], *, tdp, gpu_power_fraction, host_power, pue, e
     dict of str to Array
         The outputs of `gpustack_mc.quantities`, in its order.
     """
-    parts = [phase(**values) for values in phases]
-    tokens, training_flop, accelerator_hours, training_days, peak_flop = (
+    power = {"tdp": tdp, "gpu_power_fraction": gpu_power_fraction, "host_power": host_power, "pue": pue}
+    parts = [phase(**power | dict(values)) for values in phases]
+    tokens, training_flop, accelerator_hours, training_days, peak_flop, it_energy_mwh, energy_mwh = (
         sum(part[name] for part in parts)
-        for name in ("tokens", "training_flop", "accelerator_hours", "training_days", "peak_flop")
-    )
+        for name in ("tokens", "training_flop", "accelerator_hours", "training_days", "peak_flop", "it_energy_mwh",
+                     "energy_mwh")
+    )  # fmt: skip
     effective_utilization = eq.effective_utilization(training_flop, accelerator_hours, peak_flop / accelerator_hours)
 
     interruptions = eq.interruptions(accelerator_hours, interruption_rate)
 
-    it_energy_mwh = eq.it_energy_mwh(accelerator_hours, tdp, gpu_power_fraction, host_power)
-    energy_mwh = eq.energy_mwh(it_energy_mwh, pue)
     facility_power_mw = eq.facility_power_mw(energy_mwh, training_days)
 
     co2e_operational_t = eq.co2e_operational_t(energy_mwh, grid_intensity)

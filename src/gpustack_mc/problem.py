@@ -71,7 +71,10 @@ class Input(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A phase's name and, for each parameter of `gpustack_mc.model.phase`, the key of the input it takes."""
+    """A phase's name and, for each parameter of `gpustack_mc.model.phase`, the key of the input it takes.
+
+    Power and PUE are named only where they are not those of the run.
+    """
 
     name: str
     keys: dict[str, str]
@@ -83,6 +86,18 @@ class Published(NamedTuple):
     value: float
     source: Source
     outside: str
+
+
+class Running(NamedTuple):
+    """A job that runs: the first phase is what it has spent.
+
+    Attributes
+    ----------
+    words : tuple of str
+        What the forecast of the rest is conditioned on, one line each.
+    """
+
+    words: tuple[str, ...]
 
 
 class Problem(NamedTuple):
@@ -109,6 +124,8 @@ class Problem(NamedTuple):
         What the user should know before trusting the answer.
     place : callable
         Where a path of the file stands, for later errors.
+    running : Running or None
+        Of a job that runs.
     """
 
     name: str
@@ -124,3 +141,4 @@ class Problem(NamedTuple):
     basis: dict[str, str]
     notes: tuple[str, ...]
     place: Callable[..., Place]
+    running: Running | None = None

@@ -6,7 +6,7 @@ Schema, the documentation) reads this table. Units are written so that both pint
 
 from typing import Literal, NamedTuple
 
-Role = Literal["scenario", "input", "output"]
+Role = Literal["scenario", "input", "output", "observed"]
 Scope = Literal["", "final run", "programme", "serving", "per accelerator"]
 Scale = Literal["log", "logit", "log_above_one"]
 
@@ -24,8 +24,9 @@ class Quantity(NamedTuple):
         Unit of every stored number, parsable by pint; ``"1"`` for pure numbers.
     description : str
         One sentence that a newcomer understands.
-    role : {"scenario", "input", "output"}
-        ``scenario``: stated by the user or looked up from it; ``input``: has a prior; ``output``: computed.
+    role : {"scenario", "input", "output", "observed"}
+        ``scenario``: stated by the user or looked up from it; ``input``: has a prior; ``output``: computed;
+        ``observed``: measured on a job that runs.
     domain : str
         Subject area; also the default group for grouped sensitivity indices.
     low, high : float
@@ -194,6 +195,34 @@ QUANTITIES: tuple[Quantity, ...] = (
              "Cost of the whole programme on owned hardware", "output", "cost", low=-1e15, scope="programme"),
     Quantity("programme_cost_rented_usd", r"K_{\mathrm{rent},\kappa}", "USD",
              "Cost of the whole programme on rented accelerators", "output", "cost", scope="programme"),
+)  # fmt: skip
+
+# What a scenario may state of a job that runs. No quantity of the model: inputs are conditioned on it.
+OBSERVED: tuple[Quantity, ...] = (
+    Quantity("days", r"t_0", "day", "Time since the start of the run, with all that was not productive", "observed",
+             "time", 1e-3, 3650.0, "leave out `observed` before the job runs"),
+    Quantity("tokens", r"D_0", "token", "Tokens trained on so far, those lost to restarts left out", "observed",
+             "workload", 1.0, 1e19, "a job that runs has trained on some tokens"),
+    Quantity("tokens_per_second", r"\dot D", "token/s", "Tokens per second of the whole job while it trains",
+             "observed", "efficiency", 1e-3, 1e13, "it is the speed of the whole job, above 0"),
+    Quantity("step_time", r"\tau", "s", "Seconds per optimiser step while it trains; needs global_batch_tokens",
+             "observed", "efficiency", 1e-6, 1e6, "a step takes between a microsecond and 11 days"),
+    Quantity("mfu", r"\mu_0", "1", "MFU that the job logs while it trains, in mfu_convention", "observed", "efficiency",
+             1e-4, 1.0, _PEAK_SHARE),
+    Quantity("goodput", r"g_0", "1", "Productive share of the days so far", "observed", "efficiency", 1e-3, 1.0,
+             _SHARE),
+    Quantity("board_power", r"W_\mathrm{b}", "W", "Mean power of one accelerator's board so far", "observed", "energy",
+             1.0, 1e5, "one board draws between 1 W and 100 kW"),
+    Quantity("it_power", r"W_\mathrm{IT}", "MW", "Mean IT power of the whole job so far: boards, hosts, network",
+             "observed", "energy", 1e-9, 1e6, "a job draws some power"),
+    Quantity("facility_power", r"W", "MW", "Mean facility power of the whole job so far, with cooling and losses",
+             "observed", "energy", 1e-9, 1e6, "a job draws some power"),
+    Quantity("board_energy", r"Q_\mathrm{b}", "MWh", "Energy of all boards so far", "observed", "energy", 1e-12, 1e12,
+             "a job uses some energy"),
+    Quantity("it_energy", r"Q_\mathrm{IT}", "MWh", "IT energy of the whole job so far", "observed", "energy", 1e-12,
+             1e12, "a job uses some energy"),
+    Quantity("facility_energy", r"Q", "MWh", "Facility energy of the whole job so far", "observed", "energy", 1e-12,
+             1e12, "a job uses some energy"),
 )  # fmt: skip
 
 BY_NAME: dict[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}

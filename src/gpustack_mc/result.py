@@ -1,7 +1,8 @@
 """A simulation as an `xarray.DataTree`, and back from its netCDF file.
 
 Groups follow ArviZ: ``prior`` holds the draws of the inputs, ``prior_predictive`` those of the outputs and
-``constant_data`` the inputs that are fixed; ``sensitivity`` and ``statistics`` are our own. Draws have dimensions
+``constant_data`` the inputs that are fixed; ``sensitivity`` and ``statistics`` are our own, and so are ``so_far`` and
+``remaining``, the two parts of the outputs of a job that runs. Draws have dimensions
 (chain, draw) with one chain, so that ArviZ reads them without being told anything.
 """
 
@@ -21,6 +22,7 @@ from gpustack_mc import __version__
 from gpustack_mc.problem import Input, Problem
 from gpustack_mc.quantities import BY_NAME, OUTPUTS, Quantity
 from gpustack_mc.simulate import PROBABILITIES, Sensitivity, Simulation, Statistics
+from gpustack_mc.spent import parts
 
 SCHEMA_VERSION = 1
 _LIBRARIES = ("jax", "jaxlib", "numpy", "scipy", "xarray", "arviz", "numpyro")
@@ -44,8 +46,8 @@ def to_datatree(simulation: Simulation) -> xr.DataTree:
     -------
     xarray.DataTree
         Root attributes: ``gpustack_mc_schema``, ``name``, ``seed``, ``samples``, ``design``, ``draws``, ``scenario``
-        (its YAML text), ``scenario_sha256``, ``versions``, ``basis``, ``questions``, ``published``, the last four as
-        JSON, because netCDF attributes hold no mappings.
+        (its YAML text), ``scenario_sha256``, ``versions``, ``basis``, ``questions``, ``published``, ``conditioned_on``,
+        the last five as JSON, because netCDF attributes hold no mappings.
     """
     problem = simulation.problem
     created = {"created_at": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -60,6 +62,9 @@ def to_datatree(simulation: Simulation) -> xr.DataTree:
     }
     if simulation.sensitivity:
         tree["/sensitivity"] = _sensitivity(simulation.sensitivity, problem)
+    if problem.running:
+        for name, values in parts(simulation)._asdict().items():
+            tree[f"/{name}"] = _draws(_described(values, problem.basis, name.replace("_", " ")), draws)
     return xr.DataTree.from_dict(tree)
 
 
@@ -146,6 +151,7 @@ def _root_attributes(simulation: Simulation) -> dict[str, Any]:
         "questions": json.dumps(problem.questions),
         "published": json.dumps(published),
         "notes": json.dumps(problem.notes),
+        "conditioned_on": json.dumps(problem.running.words if problem.running else ()),
     }
 
 
@@ -186,10 +192,17 @@ def _input_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dict
 
 
 def _output_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dict]]:
-    basis = simulation.problem.basis
+    return _described(dict(zip(OUTPUTS, simulation.outputs, strict=True)), simulation.problem.basis)
+
+
+def _described(
+    outputs: Mapping[str, np.ndarray], basis: Mapping[str, str], part: str = ""
+) -> dict[str, tuple[np.ndarray, dict]]:
     variables = {}
-    for name, values in zip(OUTPUTS, simulation.outputs, strict=True):
+    for name, values in outputs.items():
         attributes = quantity_attributes(BY_NAME[name])
+        if part:
+            attributes["long_name"] += f", {part}"
         if BY_NAME[name].domain == "carbon":
             attributes |= basis
         variables[name] = (values, attributes)

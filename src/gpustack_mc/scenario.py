@@ -1,6 +1,7 @@
 """From a scenario file to a `Problem`: every quantity of the model with its distribution, origin and source."""
 
 import datetime
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -9,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from gpustack_mc import catalog, constants, formatting, priors, schema, units, yamlfile
-from gpustack_mc.efficiency import efficiency
+from gpustack_mc import catalog, constants, formatting, priors, running, schema, units, yamlfile
+from gpustack_mc.efficiency import Efficiency, efficiency, planned_run
 from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.facts import facts_of, medians
 from gpustack_mc.priors import Facts, Marginal, StatementError
-from gpustack_mc.problem import PHASE_KEYS, QUESTIONS, Input, Phase, Problem, Published, Source
+from gpustack_mc.problem import PHASE_KEYS, QUESTIONS, Input, Phase, Problem, Published, Running, Source
 from gpustack_mc.quantities import BY_NAME, INPUTS, Quantity
 from gpustack_mc.reading import Reader
 from gpustack_mc.statements import UNKNOWN
@@ -53,10 +54,19 @@ class _Resolver(Reader):
         phases, phase_inputs = self._phases(file, accelerator, inputs)
         self.stop_if_wrong()
         facts = facts_of(file, accelerator, region, inputs, self._year(file))
-        predicted = self._predicted(file, accelerator, medians(inputs | phase_inputs), facts.year)
+        middle = medians(inputs | phase_inputs)
+        predict = functools.partial(efficiency, file, accelerator, middle, facts.year)
+        job = None
+        if file.observed is not None:
+            rate = self._prior_input("interruption_rate", facts, entered, {})
+            row = planned_run(file, accelerator, middle, facts.year)
+            job = running.observe(self, file, inputs | phase_inputs, phases, row, middle, rate, predict)
+        predicted = self._predicted(job.after if job else predict())
         inputs |= self._prior_inputs(file, facts, entered, predicted)
         inputs |= phase_inputs
-        correlated, correlation = self._correlation(file, inputs)
+        rest = running.continued(self, job, inputs, phases) if job else running.Continued(inputs, phases, {}, ())
+        inputs, phases, tied, surprises = rest
+        correlated, correlation = self._correlation(file, inputs, tied)
         questions = self._questions(file)
         published = self._published(file)
         self.stop_if_wrong()
@@ -75,8 +85,9 @@ class _Resolver(Reader):
             questions=questions,
             published=published,
             basis=self._basis(file, ordered),
-            notes=tuple(self._notes(file, ordered, predicted)),
+            notes=(*surprises, *self._notes(file, ordered, predicted)),
             place=self.located,
+            running=Running(job.words) if job else None,
         )
 
     def _rates(self, file: schema.ScenarioFile) -> dict[str, float]:
@@ -300,16 +311,7 @@ class _Resolver(Reader):
     def _prior_inputs(
         self, file: schema.ScenarioFile, facts: Facts, entered: dict[str, Any], predicted: dict[str, Input]
     ) -> dict[str, Input]:
-        inputs = {}
-        for name in INPUTS:
-            path = ("inputs", name)
-            value = entered.get(name)
-            if value is None:
-                inputs[name] = predicted.get(name) or self._fitted(name, name, facts, path)
-            elif isinstance(value, schema.FittedPrior):
-                inputs[name] = self._other_population(name, value, facts, path)
-            else:
-                inputs[name] = self._input(name, value, path)
+        inputs = {name: self._prior_input(name, facts, entered, predicted) for name in INPUTS}
         if file.site.carbon_accounting == "market" and "grid_intensity" not in entered:
             self.fail(
                 ("site", "carbon_accounting"),
@@ -319,15 +321,17 @@ class _Resolver(Reader):
             )
         return inputs
 
-    def _predicted(
-        self,
-        file: schema.ScenarioFile,
-        accelerator: catalog.Accelerator | None,
-        middle: dict[str, float],
-        year: int | None,
-    ) -> dict[str, Input]:
+    def _prior_input(self, name: str, facts: Facts, entered: dict[str, Any], predicted: dict[str, Input]) -> Input:
+        path = ("inputs", name)
+        value = entered.get(name)
+        if value is None:
+            return predicted.get(name) or self._fitted(name, name, facts, path)
+        if isinstance(value, schema.FittedPrior):
+            return self._other_population(name, value, facts, path)
+        return self._input(name, value, path)
+
+    def _predicted(self, found: Efficiency) -> dict[str, Input]:
         """MFU and goodput, which are fitted jointly."""
-        found = efficiency(file, accelerator, middle, year)
         fit = catalog.fit_record("utilization")
         source = Source(f"{len(fit['sources'])} reports of runs, see `gpustack-mc priors show mfu`", fit["data_file"])
         return {
@@ -400,8 +404,11 @@ class _Resolver(Reader):
                 ladders[key] = (str(value),)
         return Facts(ladders, facts.covariates, year)
 
-    def _correlation(self, file: schema.ScenarioFile, inputs: dict[str, Input]) -> tuple[tuple[str, ...], np.ndarray]:
-        names: list[str] = []
+    def _correlation(
+        self, file: schema.ScenarioFile, inputs: dict[str, Input], tied: dict[tuple[str, str], float]
+    ) -> tuple[tuple[str, ...], np.ndarray]:
+        """Names and matrix of normal scores: stated rank correlations, and those that `tied` holds already."""
+        names = list(dict.fromkeys(name for pair in tied for name in pair))
         pairs: dict[tuple[str, str], float] = {}
         for i, correlation in enumerate(file.correlations):
             first, second = correlation.between
@@ -417,14 +424,16 @@ class _Resolver(Reader):
                     names.append(name)
             if first == second or (first, second) in pairs or (second, first) in pairs:
                 self.fail(path, f"{first} and {second} must be two inputs, each pair once.")
-            pairs[first, second] = float(correlation.rank)
+            if (first, second) in tied or (second, first) in tied:
+                self.fail(path, f"what was observed ties {first} and {second} already.", "Leave it out.")
+            # Spearman's rank correlation of a Gaussian copula (Pearson 1907).
+            pairs[first, second] = 2 * np.sin(np.pi * float(correlation.rank) / 6)
         if self.errors or not names:
             return (), np.zeros((0, 0))
         matrix = np.eye(len(names))
-        for (first, second), rank in pairs.items():
+        for (first, second), score in (tied | pairs).items():
             i, j = names.index(first), names.index(second)
-            # Spearman's rank correlation of a Gaussian copula (Pearson 1907).
-            matrix[i, j] = matrix[j, i] = 2 * np.sin(np.pi * rank / 6)
+            matrix[i, j] = matrix[j, i] = score
         smallest = float(np.linalg.eigvalsh(matrix).min())
         if smallest < 1e-9:
             message = (

@@ -19,7 +19,7 @@ from pydantic import (
     create_model,
 )
 
-from gpustack_mc.quantities import BY_NAME, INPUTS, OUTPUTS
+from gpustack_mc.quantities import BY_NAME, INPUTS, OBSERVED, OUTPUTS
 
 SCHEMA_ID = "https://gpustack-mc.github.io/schema/scenario-v1.json"
 
@@ -222,6 +222,15 @@ Inputs = create_model(
     },  # type: ignore[call-overload]
 )
 
+Convention = Literal["6N_only", "6N+attn_causal", "6N+attn_full", "6N+attn_unspecified", "hw_recompute", "unknown"]
+Observed = create_model(
+    "Observed",
+    __base__=Strict,
+    __doc__="What was measured on a job that runs: the rest is forecast from it, and the part already spent is fixed.",
+    **{q.name: (Amount | None, Field(None, description=f"{q.description} [{q.unit}]")) for q in OBSERVED},
+    mfu_convention=(Convention, Field("unknown", description="What the FLOP of observed.mfu count")),
+)  # type: ignore[call-overload]
+
 PublishedFigures = create_model(
     "PublishedFigures",
     __base__=Strict,
@@ -257,6 +266,7 @@ class ScenarioFile(Strict):
     site: Site = Site()
     market: Market = Market()
     inputs: Inputs = Inputs()  # type: ignore[valid-type]
+    observed: Observed | None = Field(None, description="Measured on this job so far; needs days")  # type: ignore[valid-type]
     correlations: list[Correlation] = Field(default_factory=list, max_length=400)
     questions: Questions = Questions()
     exchange_rates: dict[Annotated[str, Field(pattern="^[A-Z]{3}$")], StrictFloat | StrictInt] = Field(
@@ -273,6 +283,7 @@ PARTS: dict[tuple[str, ...], type[BaseModel]] = {
     ("site",): Site,
     ("market",): Market,
     ("inputs",): Inputs,
+    ("observed",): Observed,
     ("correlations",): Correlation,
     ("questions",): Questions,
     ("published",): PublishedFigures,

@@ -280,7 +280,7 @@ class _Run:
         self.cholesky = np.linalg.cholesky(problem.correlation) if problem.correlated else np.zeros((0, 0))
         self.names = list(self.shape.varying)
         self.dimensions = [dimension(problem.inputs[key], problem) for key in self.names]
-        self.blocks = _blocks(self.shape)
+        self.blocks = _blocks(self.shape, problem.correlation)
         length = design.length
         self.kept = min(length, KEPT_DRAWS // design.replicates)
         self.analysed = min(length, ANALYSED_POINTS) if with_sensitivity and self.names else 0
@@ -410,11 +410,17 @@ class _Run:
         return tally
 
 
-def _blocks(shape: Shape) -> list[tuple[str, ...]]:
-    """Independent groups of inputs: the correlated ones together, every other one alone."""
-    together = tuple(shape.varying[i] for i in sorted(shape.correlated))
-    alone = [(key,) for key in shape.varying if key not in together]
-    return ([together] if together else []) + alone
+def _blocks(shape: Shape, correlation: np.ndarray) -> list[tuple[str, ...]]:
+    """Independent groups of inputs: those that correlations connect together, every other one alone."""
+    groups: list[set[int]] = []
+    for i, row in enumerate(correlation):
+        near = {i} | {j for j in range(i) if row[j] != 0}
+        groups = [group for group in groups if not group & near] + [near.union(*(g for g in groups if g & near))]
+    together = [tuple(shape.varying[k] for k in sorted(shape.correlated[i] for i in group)) for group in groups]
+    grouped = {key for block in together for key in block}
+    return sorted(together, key=lambda block: shape.varying.index(block[0])) + [
+        (key,) for key in shape.varying if key not in grouped
+    ]
 
 
 def _chunks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:

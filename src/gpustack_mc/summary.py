@@ -31,6 +31,7 @@ HEADLINE = (
 OTHER_OWNERSHIP = {"own": "cost_rented_usd", "rent": "cost_owned_usd"}
 _ORIGINS = ("entered", "fitted", "assumed", "cited", "derived")
 DRIVERS = 6
+_PARTS = ("so_far", "remaining")
 
 Style = Callable[..., str]
 
@@ -71,6 +72,7 @@ def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
         "sensitivity_status": _status(tree),
         "questions": answers(tree),
         "published": _published(tree),
+        "running": _running(tree),
         "files": list(files),
         "versions": json.loads(attrs["versions"]),
         "scenario_sha256": attrs["scenario_sha256"],
@@ -163,6 +165,36 @@ def _status(tree: "xr.DataTree") -> dict[str, dict[str, str]]:
     }
 
 
+# ---- a job that runs ---------------------------------------------------------------------------------------------
+
+
+def _running(tree: "xr.DataTree") -> dict[str, Any] | None:
+    """Return what is spent and what remains of a job that runs, over the draws that are kept."""
+    if "remaining" not in tree:
+        return None
+    return {
+        "conditioned_on": json.loads(tree.attrs["conditioned_on"]),
+        **{part: {str(name): _part(tree, part, str(name)) for name in tree[part].data_vars} for part in _PARTS},
+    }
+
+
+def _part(tree: "xr.DataTree", part: str, name: str) -> dict[str, Any]:
+    values = tree[part][name].values[0]
+    by_replicate = np.quantile(values.reshape(int(tree.attrs["replicates"]), -1), (0.05, 0.5, 0.95), axis=1)
+    errors = [_number(replicate_error(row)) if len(row) > 1 else None for row in by_replicate]
+    low, quarter, middle, three, high = (float(q) for q in np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)))
+    fixed = bool(values.min() == values.max())
+    return {
+        "unit": tree[part][name].attrs["units"],
+        "mean": float(values[0] if fixed else values.mean()),
+        "sd": 0.0 if fixed else float(values.std()),
+        "median": middle,
+        "interval_50": [quarter, three],
+        "interval_90": [low, high],
+        "monte_carlo_error": {"median": errors[1], "interval_90": [errors[0], errors[2]]},
+    }
+
+
 # ---- questions ---------------------------------------------------------------------------------------------------
 
 
@@ -232,6 +264,8 @@ def sentence(summary: dict[str, Any], ownership: str) -> str:
     chip = inputs["peak_flop_per_s"]["prior"].partition(",")[0]
     chip = chip if inputs["peak_flop_per_s"]["origin"] == "cited" else "accelerators"
     time = _spoken(outputs["training_days"])
+    if summary["running"]:
+        time += f" in all ({_spoken(summary['running']['so_far']['training_days'])} so far)"
     if ownership == "own":
         money = _spoken(outputs["cost_owned_usd"]) + " owned"
     elif ownership == "rent":
@@ -280,6 +314,7 @@ def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: 
         *_drivers_sentence(summary, ownership, width),
         "",
         *_table(summary, ownership, style, width),
+        *_running_lines(summary, ownership, style, width),
         *_note_lines(summary, width),
         *_question_lines(summary, style),
         *_published_lines(summary, style),
@@ -364,6 +399,33 @@ def _columns(rows: list[tuple[str, ...]], style: Style) -> list[str]:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append(style("  " + "   ".join(cells).rstrip(), dim=number == 0))
     return lines
+
+
+def _running_lines(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:
+    """Tell what is spent and what remains, and what the forecast of the rest is conditioned on."""
+    found = summary["running"]
+    if found is None:
+        return []
+    rows = [("of which", "spent so far", "remaining, median", "90% interval")]
+    for name in _rows(summary, ownership):
+        if name not in found["remaining"]:
+            continue
+        spent, rest = found["so_far"][name], found["remaining"][name]
+        step = formatting.step_for(rest["median"], rest["unit"])
+        ends = "fixed"
+        if rest["sd"] > 0:
+            ends = formatting.interval(*rest["interval_90"], rest["unit"], _digits(rest)[::2], step)
+        rows.append(
+            (_label(name, summary), ("" if spent["sd"] == 0 else "about ") + _middle(spent), _middle(rest), ends)
+        )
+    lines = ["", *_columns(rows, style), "", style("  the rest is forecast from", dim=True)]
+    return lines + [_wrapped(f"  {line}", width, 4) for line in found["conditioned_on"]]
+
+
+def _middle(entry: dict[str, Any]) -> str:
+    """Write a median: as it is where it is known, rounded as its interval deserves where it is not."""
+    digits = 4 if entry["sd"] == 0 else _digits(entry)[1]
+    return formatting.with_unit(entry["median"], entry["unit"], digits, exact=entry["sd"] == 0)
 
 
 def _note_lines(summary: dict[str, Any], width: int) -> list[str]:

@@ -87,7 +87,7 @@ def predicted_against_reported(result: Mapping[str, Any]) -> "Figure":
     Parameters
     ----------
     result : mapping
-        From `gpustack_mc.validation.score`.
+        From `gpustack_mc.validation_scores.score`.
 
     Returns
     -------
@@ -198,7 +198,7 @@ def calibration(result: Mapping[str, Any]) -> "Figure":
     Parameters
     ----------
     result : mapping
-        From `gpustack_mc.validation.score`.
+        From `gpustack_mc.validation_scores.score`.
 
     Returns
     -------

@@ -26,7 +26,7 @@ from scipy import stats
 from gpustack_mc.fits import utilization as program
 from gpustack_mc.fits import utilization_data as table
 from gpustack_mc.fits.draws_file import read_columns, write_columns  # noqa: F401 - part of this module's API
-from gpustack_mc.fits.utilization_predict import NEW_GENERATION, Draws, read_draws
+from gpustack_mc.fits.utilization_predict import NEW_GENERATION, Draws, loss_at, read_draws
 
 # The coefficients trade off with each other and with the effects of the generations; the families hardly do.
 _DENSE = [("beta", "benchmark_gap", "record_shift", "loss_mean", "generation_z")]
@@ -103,8 +103,7 @@ def complete(posterior: Mapping[str, np.ndarray], settings: Mapping[str, Any], s
     columns = {f"beta:{name}": np.asarray(posterior["beta"])[:, i] for i, name in enumerate(table.TERMS)}
     columns |= {f"generation:{name}": effects[:, i] for i, name in enumerate(settings["generations"])}
     columns |= {name: np.asarray(posterior[name]) for name in _KEPT if name in posterior}
-    shape = settings["loss_shape"]
-    columns["loss"] = np.log1p(columns["loss_mean"] * (shape - 1) * np.expm1(-np.log1p(-strata()) / shape))
+    columns["loss"] = loss_at(strata(), columns["loss_mean"], settings["loss_shape"])
     columns["loose_uniform"] = strata()
     columns["cover_uniform"] = strata()
     columns[f"generation:{NEW_GENERATION}"] = stats.norm.ppf(strata()) * columns["generation_sd"]

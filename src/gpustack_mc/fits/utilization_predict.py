@@ -129,6 +129,19 @@ class Prediction(NamedTuple):
         return (w * (self.expected - center) ** 2).sum(axis=1) / total
 
 
+def loss_at(probability: np.ndarray, mean: np.ndarray, shape: float) -> np.ndarray:
+    r"""Quantiles of :math:`\ell`, where lost hours per productive hour :math:`e^\ell - 1` are Lomax-distributed.
+
+    Parameters
+    ----------
+    probability, mean : ndarray
+        Of one shape, or such that they broadcast.
+    shape : float
+        ``loss_shape`` of the settings.
+    """
+    return np.log1p(mean * (shape - 1) * np.expm1(-np.log1p(-probability) / shape))
+
+
 def read_draws(columns: Mapping[str, np.ndarray]) -> Draws:
     """Draws from the columns of ``draws.csv``."""
     return Draws(
