@@ -95,7 +95,8 @@ def efficiency(
     """Predict MFU and goodput of a scenario; the parameters are those of `planned_run`."""
     fit = catalog.fit_record("utilization")
     row = planned_run(file, accelerator, middle, year)
-    clean = file.accounting == "clean"
+    # Failures and checkpoints account for the hours of a run; how a published record counts them is then left out.
+    clean = file.accounting == "clean" or file.reliability is not None
     record = program.CLEAN if clean else published_record(fit["constants"])
     found = program.predict(draws(), [row], fit["constants"], fit["settings"], record=record)
     # The program counts against the 16-bit peak; the scenario's run may be counted against that of fp8.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpustack_mc import catalog, constants, formatting, priors, schema, units, yamlfile
+from gpustack_mc import catalog, constants, formatting, priors, reliability, schema, units, yamlfile
 from gpustack_mc.efficiency import efficiency
 from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.facts import facts_of, medians
@@ -47,6 +47,8 @@ class _Resolver(Reader):
         self.rates = self._rates(file)
         accelerator = self._accelerator(file)
         region = self._region(file)
+        for path, message, fix in reliability.contradictions(file):
+            self.fail(path, message, fix, "contradiction")
         self.stop_if_wrong()
         entered = self._entered(file)
         inputs = self._scenario_inputs(file, accelerator, entered)
@@ -117,6 +119,9 @@ class _Resolver(Reader):
         inputs["accelerator_count"] = self._count(file.cluster.count, ("cluster", "count"))
         inputs["peak_flop_per_s"] = self._peak(file.cluster.precision, accelerator, entered, ("cluster", "precision"))
         inputs["tdp"] = self._tdp(accelerator, entered)
+        if file.reliability is not None and file.reliability.checkpoint_interval != reliability.BEST:
+            path = ("reliability", "checkpoint_interval")
+            inputs["checkpoint_interval"] = self._input(path[1], file.reliability.checkpoint_interval, path)
         return inputs
 
     def _check_active(self, inputs: dict[str, Input], path: yamlfile.Path_) -> None:
@@ -196,7 +201,7 @@ class _Resolver(Reader):
         inputs: dict[str, Input],
     ) -> tuple[tuple[Phase, ...], dict[str, Input]]:
         workload = file.workload
-        whole = {name: name for name in PHASE_KEYS}
+        whole = {name: name for name in PHASE_KEYS if name != "goodput" or file.reliability is None}
         if workload.active_params is None:
             whole["active_params"] = "params"
         inputs["context_flop_factor"] = Input(
@@ -301,9 +306,7 @@ class _Resolver(Reader):
         self, file: schema.ScenarioFile, facts: Facts, entered: dict[str, Any], predicted: dict[str, Input]
     ) -> dict[str, Input]:
         inputs = {}
-        for name in INPUTS:
-            path = ("inputs", name)
-            value = entered.get(name)
+        for name, value, path in reliability.stated_inputs(file):
             if value is None:
                 inputs[name] = predicted.get(name) or self._fitted(name, name, facts, path)
             elif isinstance(value, schema.FittedPrior):
@@ -326,13 +329,14 @@ class _Resolver(Reader):
         middle: dict[str, float],
         year: int | None,
     ) -> dict[str, Input]:
-        """MFU and goodput, which are fitted jointly."""
+        """MFU and goodput, which are fitted jointly; MFU alone when goodput follows from failures."""
         found = efficiency(file, accelerator, middle, year)
         fit = catalog.fit_record("utilization")
         source = Source(f"{len(fit['sources'])} reports of runs, see `gpustack-mc priors show mfu`", fit["data_file"])
+        marginals = {"mfu": found.mfu} | ({"goodput": found.goodput} if file.reliability is None else {})
         return {
             name: Input(name, BY_NAME[name], marginal, "fitted", found.words, (source,))
-            for name, marginal in (("mfu", found.mfu), ("goodput", found.goodput))
+            for name, marginal in marginals.items()
         }
 
     def _fitted(self, name: str, prior: str, facts: Facts, path: yamlfile.Path_) -> Input:
@@ -463,6 +467,8 @@ class _Resolver(Reader):
     def _notes(self, file: schema.ScenarioFile, inputs: dict[str, Input], predicted: dict[str, Input]) -> Iterator[str]:
         """Yield what is easily overlooked: an unlikely entered MFU, and what a contract or a purchase binds."""
         middle = medians(inputs)
+        if file.reliability is not None:
+            yield from reliability.notes(inputs)
         for name, prediction in predicted.items():
             low, high = priors.quantiles(prediction.marginal, [0.05, 0.95])
             if inputs[name].origin == "entered" and not low <= middle[name] <= high:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpustack_mc import formatting
 from gpustack_mc.problem import QUESTIONS
-from gpustack_mc.quantities import BY_NAME, OUTPUTS
+from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.sensitivity import replicate_error
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
         "interval": "equal-tailed",
         "basis": json.loads(attrs["basis"]),
         "notes": json.loads(attrs["notes"]),
-        "outputs": {name: _variable(tree, "prior_predictive", name) for name in OUTPUTS},
+        "outputs": {
+            str(name): _variable(tree, "prior_predictive", name) for name in tree["prior_predictive"].data_vars
+        },
         "inputs": {key: _input(tree, key) for key in _input_keys(tree)},
         "sensitivity": _indices(tree, "raw"),
         "sensitivity_log": _indices(tree, "log"),
@@ -81,7 +83,7 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _variable(tree: "xr.DataTree", group: str, key: str) -> dict[str, Any]:
+def _variable(tree: "xr.DataTree", group: str, key: Any) -> dict[str, Any]:
     statistics = tree["statistics"]["value"].sel(variable=key)
     attrs = tree[group][key].attrs
     got = {
