@@ -28,8 +28,8 @@ from gpustack_mc import constants as c
 _NEWTON_STEPS = 8
 
 
-def best_checkpoint_interval_hours(accelerator_count, interruption_rate, checkpoint_save_time):
-    r"""Time between checkpoints at which goodput is highest.
+def best_checkpoint_interval(accelerator_count, interruption_rate, checkpoint_save_time):
+    r"""Working time between checkpoints at which goodput is highest.
 
     .. math::
         \tau^* = \frac{1 + W_0\!\left(-e^{-1 - \lambda n \delta}\right)}{\lambda n}
@@ -48,7 +48,7 @@ def best_checkpoint_interval_hours(accelerator_count, interruption_rate, checkpo
     y = saving + jnp.sqrt(2 * saving)
     for _ in range(_NEWTON_STEPS):
         y = y - (y + jnp.expm1(-y) - saving) / -jnp.expm1(-y)
-    return -jnp.expm1(-y) / (accelerator_count * interruption_rate)
+    return -jnp.expm1(-y) / (accelerator_count * interruption_rate) * c.MINUTES_PER_HOUR
 
 
 def expected_goodput(accelerator_count, interruption_rate, checkpoint_interval, checkpoint_save_time, restart_time,

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import jax
 
-from gpustack_mc import constants as c
 from gpustack_mc import equations as eq
 from gpustack_mc import failures
 
@@ -130,11 +129,11 @@ def run_with_checkpoints(phases: Sequence[Values], *, checkpoint_interval, **inp
 
 def run_with_best_checkpoints(phases: Sequence[Values], **inputs):
     """Every output of a run that checkpoints at the best interval of each phase; see `run_with_checkpoints`."""
-    return _checkpointed(phases, [_best_hours(values, **inputs) * c.MINUTES_PER_HOUR for values in phases], **inputs)
+    return _checkpointed(phases, [_best(values, **inputs) for values in phases], **inputs)
 
 
-def _best_hours(values: Values, *, interruption_rate, checkpoint_save_time, **_others):
-    return failures.best_checkpoint_interval_hours(values["accelerator_count"], interruption_rate, checkpoint_save_time)
+def _best(values: Values, *, interruption_rate, checkpoint_save_time, **_others):
+    return failures.best_checkpoint_interval(values["accelerator_count"], interruption_rate, checkpoint_save_time)
 
 
 def _checkpointed(phases, intervals, *, interruption_rate, checkpoint_save_time, restart_time, unexplained_loss,
@@ -148,7 +147,7 @@ def _checkpointed(phases, intervals, *, interruption_rate, checkpoint_save_time,
             "checkpoint_loss_share": failures.checkpoint_loss_share(*times),
             "lost_work_share": failures.lost_work_share(*times),
             "restart_loss_share": failures.restart_loss_share(*failing, restart_time, unexplained_loss),
-            "best_checkpoint_interval_hours": failures.best_checkpoint_interval_hours(*failing, checkpoint_save_time),
+            "best_checkpoint_interval": failures.best_checkpoint_interval(*failing, checkpoint_save_time),
         })  # fmt: skip
     complete = [{**values, "goodput": part["expected_goodput"]} for values, part in zip(phases, shares, strict=True)]
     hours = [phase(**values)["accelerator_hours"] for values in complete]

@@ -220,7 +220,7 @@ QUANTITIES: tuple[Quantity, ...] = (
              high=1.0, scope="final run", label="lost to repeated work", part="reliability"),
     Quantity("restart_loss_share", r"s_R", "1", "Share of accelerator time spent in restarts", "output", "efficiency",
              high=1.0, scope="final run", label="lost to restarts", part="reliability"),
-    Quantity("best_checkpoint_interval_hours", r"\tau^*", "h", "Time between checkpoints at which goodput is highest",
+    Quantity("best_checkpoint_interval", r"\tau^*", "min", "Working time between checkpoints that gives most goodput",
              "output", "efficiency", scope="final run", label="best checkpoint interval", part="reliability"),
 )  # fmt: skip
 

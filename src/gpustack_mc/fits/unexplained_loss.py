@@ -7,8 +7,8 @@ whose mean differs between jobs that recover by themselves and jobs that are res
 .. math:: r \sim \mathrm{Exp}(\text{mean } \theta), \qquad \log \theta \sim U(\log \theta_0, \log \theta_1)
 
 What a job does not state of its rate of interruptions, its saving and restart times is drawn from their priors for its
-way of saving and recovering, and a checkpoint interval that it does not state is the best one. With :math:`L_{is}` for draw :math:`s` of job :math:`i` and
-goodputs rounded by :math:`h`, or bounded from below by :math:`b`,
+way of saving and recovering, and a checkpoint interval that it does not state is the best one. With :math:`L_{is}` for
+draw :math:`s` of job :math:`i` and goodputs rounded by :math:`h`, or bounded from below by :math:`b`,
 
 .. math::
     p(g_i \mid \theta) &= \frac{1}{S} \sum_s
@@ -17,8 +17,8 @@ goodputs rounded by :math:`h`, or bounded from below by :math:`b`,
     \qquad F_\theta(x) = 1 - e^{-\max(x, 0) / \theta} .
 
 One parameter: its posterior is computed on a grid, without sampling. The residual of a new job is the mixture of the
-exponentials, stored as the logit-normal of :math:`\zeta = 1 - e^{-r}` with the same 5-95% band; where it is not known how
-the job recovers, the two kinds are mixed in the proportion of their rows.
+exponentials, stored as the logit-normal of :math:`\zeta = 1 - e^{-r}` with the same 5-95% band; where it is not known
+how the job recovers, the two kinds are mixed in the proportion of their rows.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,6 @@ import numpy as np
 from scipy.stats import qmc
 
 from gpustack_mc import catalog, failures
-from gpustack_mc.constants import MINUTES_PER_HOUR
 from gpustack_mc.fits.populations import Population, evidence
 from gpustack_mc.priors import Facts, Marginal, from_quantiles, quantiles, select
 from gpustack_mc.quantities import BY_NAME
@@ -57,7 +56,7 @@ def loss_of_failures(row: Row) -> np.ndarray:
         if row["checkpoint_interval_min"]:
             interval = float(row["checkpoint_interval_min"])
         else:
-            interval = failures.best_checkpoint_interval_hours(count, rate, saving) * MINUTES_PER_HOUR
+            interval = failures.best_checkpoint_interval(count, rate, saving)
         goodput = np.asarray(failures.expected_goodput(count, rate, interval, saving, drawn["restart_time"], 0.0))
     return -np.log(np.maximum(goodput, np.finfo(float).tiny))
 
