@@ -51,8 +51,8 @@ def simulate(rng, count, rate, interval, saving, restart, segments):
     return np.stack([worked, saved, lost, restarting])
 
 
-# (accelerators, interruptions per accelerator-hour, interval min, save s, restart min): rare failures; Llama 3's rate at
-# a small count; saving as long as working; an interval longer than the time between failures; restarts that often fail.
+# (accelerators, interruptions per accelerator-hour, interval min, save s, restart min): rare failures; Llama 3's time
+# between them; saving as long as working; an interval longer than that time; restarts that often fail.
 REGIMES = [
     (16, 1 / (16 * 24), 117, 300, 10),
     (64, 1 / (64 * 3.09), 30, 40, 10),

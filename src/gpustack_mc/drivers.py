@@ -1,7 +1,7 @@
 """Which sensitivity indices are told: those of an output, or of its logarithm where its variance says nothing.
 
-With a heavy tail the variance of an output is that of its few largest draws. The indices of its logarithm still rank the
-inputs; nothing else about the output is told on the log scale.
+With a heavy tail the variance of an output is that of its few largest draws. The indices of its logarithm still rank
+the inputs; nothing else about the output is told on the log scale.
 """
 
 from typing import Any, Literal

@@ -20,6 +20,11 @@ class Stated(NamedTuple):
     path: Path_
 
 
+def is_word(value: Any) -> bool:
+    """Whether a stated interval is a text without a number."""
+    return isinstance(value, str) and not any(character.isdigit() for character in value)
+
+
 def stated_inputs(file: ScenarioFile) -> Iterator[Stated]:
     """Yield the inputs that a scenario has: its goodput, or that from which goodput follows, never both."""
     for name in INPUTS:

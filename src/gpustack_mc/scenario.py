@@ -120,8 +120,11 @@ class _Resolver(Reader):
         inputs["peak_flop_per_s"] = self._peak(file.cluster.precision, accelerator, entered, ("cluster", "precision"))
         inputs["tdp"] = self._tdp(accelerator, entered)
         if file.reliability is not None and file.reliability.checkpoint_interval != reliability.BEST:
-            path = ("reliability", "checkpoint_interval")
-            inputs["checkpoint_interval"] = self._input(path[1], file.reliability.checkpoint_interval, path)
+            path, value = ("reliability", "checkpoint_interval"), file.reliability.checkpoint_interval
+            if reliability.is_word(value):
+                self.fail(path, f"{units.shown(value)} is neither a time nor best.", "Write 30 min, or best.")
+            else:
+                inputs["checkpoint_interval"] = self._input(path[1], value, path)
         return inputs
 
     def _check_active(self, inputs: dict[str, Input], path: yamlfile.Path_) -> None:
@@ -460,6 +463,11 @@ class _Resolver(Reader):
         figures = {}
         for name in sorted(file.published.model_fields_set):
             figure = getattr(file.published, name)
+            if BY_NAME[name].part and getattr(file, BY_NAME[name].part) is None:
+                part = BY_NAME[name].part
+                self.fail(
+                    ("published", name), f"only a scenario with {part} has it.", f"State {part}, or leave it out."
+                )
             value = self.number(figure.value, BY_NAME[name], ("published", name, "value"))
             figures[name] = Published(value, Source(figure.source, figure.url or ""), figure.outside or "")
         return figures

@@ -71,12 +71,13 @@ def log_likelihood(row: Row, mean_loss: np.ndarray, settings: Mapping[str, Any])
     """Log probability of a published goodput for each mean of the residual; same shape."""
     lost, stated, rounding = loss_of_failures(row), float(row["goodput"]), settings["rounding"]
 
-    def below(loss: float) -> np.ndarray:
-        return -np.expm1(-np.maximum(loss - lost, 0) / mean_loss[:, None]).mean(axis=1)
+    def above(loss: float) -> np.ndarray:
+        return np.exp(-np.maximum(loss - lost, 0) / mean_loss[:, None]).mean(axis=1)
 
     if row["bound"] == "lower":
-        return np.log(below(-np.log(stated)))
-    return np.log(below(-np.log(stated - rounding)) - below(-np.log(min(stated + rounding, 1.0))))
+        return np.log1p(-above(-np.log(stated)))
+    # Survival functions, because those of large losses differ where distribution functions are both 1.
+    return np.log(above(-np.log(min(stated + rounding, 1.0))) - above(-np.log(stated - rounding)))
 
 
 def grid(settings: Mapping[str, Any]) -> np.ndarray:
