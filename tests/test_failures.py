@@ -127,6 +127,10 @@ def test_shares_add_up_to_all_time(count, rate, interval, saving, restart, other
     assert sum(found) + other == pytest.approx(1, abs=1e-12)
 
 
+def test_goodput_never_reaches_zero():
+    assert float(shares(1e6, 1.0, 1e4, 1e4, 1e4)[0]) == failures.LEAST_GOODPUT
+
+
 def test_goodput_is_first_order_where_failures_are_rare():
     count, rate, interval, saving, restart = 8, 1e-8, 30.0, 40.0, 10.0
     overhead = saving / 60 / (interval + saving / 60)

@@ -92,35 +92,16 @@ def test_posterior_of_rows_without_failures_is_that_of_exponentials():
     np.testing.assert_allclose(np.interp([0.1, 0.5, 0.9], cdf, means), exact.ppf([0.1, 0.5, 0.9]), rtol=0.01)
 
 
-def left_out(row, others):
-    """Probability of a goodput below the published one, for a job that the residual was fitted without."""
-    weights = unexplained_loss.posterior(others, settings("unexplained_loss"))
-    lost = unexplained_loss.loss_of_failures(row)
-    u = (np.arange(len(lost)) + 0.5) / len(lost)
-    shuffled = np.random.default_rng(0).permutation(u)
-    residual = unexplained_loss.residual_quantiles(weights, settings("unexplained_loss"), shuffled)
-    return float(np.mean(np.exp(-lost - residual) <= float(row["goodput"])))
-
-
-@functools.cache
-def probabilities():
-    found = {}
-    for by_hand in (False, True):
-        for row in jobs(by_hand):
-            others = [other for other in jobs(by_hand) if other is not row]
-            found[row["id"]] = (row["bound"], left_out(row, others))
-    return found
-
-
 def test_published_goodputs_are_consistent_with_the_mechanism():
     """Each of eight jobs is predicted by failures, its own facts and a residual fitted to the others."""
-    exact = [p for bound, p in probabilities().values() if not bound]
+    left = unexplained_loss.leave_one_out([*jobs(False), *jobs(True)], settings("unexplained_loss"))
+    exact = [found.below for found in left if not found.row["bound"]]
     assert len(exact) == 6
     # A calibrated prediction has one of six outside its 90% interval half of the time, three or more in 3 of 100 cases.
     assert sum(not 0.05 <= p <= 0.95 for p in exact) <= 2
     assert all(0.01 <= p <= 0.99 for p in exact)
     # Bounds: the share of predictions that keep "above 90%".
-    assert all(1 - p > 0.2 for bound, p in probabilities().values() if bound)
+    assert all(1 - found.below > 0.2 for found in left if found.row["bound"])
 
 
 def test_without_the_residual_they_are_not():

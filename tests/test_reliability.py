@@ -165,10 +165,25 @@ def test_published_goodput_of_llama_3_lies_inside():
     assert low < 0.9 < high < 1
 
 
-def test_no_progress_is_an_error_with_a_remedy(problem):
-    with pytest.raises(InputError, match=r"never ends\. .*checkpoint_interval: best") as error:
-        found(problem("{checkpoint_interval: 600 d}", "interruption_rate=0.01"))
-    assert error.value.code == "no-progress" and "plan.yaml" in str(error.value)
+def test_no_progress_is_an_error_with_a_remedy(scenario_file):
+    source = scenario_file(f"{BASE}reliability: {{checkpoint_interval: 600 d}}\n")
+    with pytest.raises(InputError, match=r"100% of the draws.* never ends\. .*checkpoint_interval: best") as error:
+        run_scenario(source, ["interruption_rate=0.01"], samples=256, with_files=False)
+    assert error.value.code == "no-progress" and "plan.yaml:5" in str(error.value)
+
+
+def test_a_run_that_seldom_ends_is_a_note_and_its_outputs_are_numbers(problem):
+    made = problem(STATED, "cluster.count=100_000", "interruption_rate={choice: [1e-6, 1e-2], weights: [9, 1]}")
+    summary = summarise(found(made))
+    assert any("of the draws failures come so fast that the run never ends" in note for note in summary["notes"])
+    low, high = summary["outputs"]["expected_goodput"]["interval_90"]
+    assert 0 < low < 1e-4 < 0.5 < high < 1
+    assert np.isfinite(summary["outputs"]["training_days"]["interval_90"]).all()
+
+
+def test_a_rate_of_zero_leaves_nothing_to_follow(problem):
+    with pytest.raises(InputError, match="interruption_rate: 0 leaves nothing"):
+        problem("{}", "interruption_rate=0")
 
 
 def test_a_heavy_tail_is_told_by_the_indices_of_the_logarithm(problem):

@@ -24,6 +24,8 @@ import jax.numpy as jnp
 
 from gpustack_mc import constants as c
 
+# Keeps run times finite where failures leave no progress that float64 can hold.
+LEAST_GOODPUT = 1e-100
 # From the start below, Newton's steps reach float64 precision in six for any argument; two more cost nothing.
 _NEWTON_STEPS = 8
 
@@ -58,7 +60,8 @@ def expected_goodput(accelerator_count, interruption_rate, checkpoint_interval, 
     .. math::
         \bar g = (1 - \zeta)\, e^{-\lambda n R}\, \frac{\lambda n \tau}{e^{\lambda n (\tau + \delta)} - 1}
 
-    Assumes failures at a constant rate that stop the whole job, and that work resumes from the last checkpoint.
+    Assumes failures at a constant rate that stop the whole job, and that work resumes from the last checkpoint. Below
+    1e-100 it is 1e-100: such a run never ends, and its time stays a number.
 
     References
     ----------
@@ -67,7 +70,7 @@ def expected_goodput(accelerator_count, interruption_rate, checkpoint_interval, 
     failing = accelerator_count * interruption_rate
     work, saving, restart = _hours(checkpoint_interval, checkpoint_save_time, restart_time)
     productive = failing * work / jnp.expm1(failing * (work + saving))
-    return (1 - unexplained_loss) * jnp.exp(-failing * restart) * productive
+    return jnp.maximum((1 - unexplained_loss) * jnp.exp(-failing * restart) * productive, LEAST_GOODPUT)
 
 
 def checkpoint_loss_share(accelerator_count, interruption_rate, checkpoint_interval, checkpoint_save_time,

@@ -1,15 +1,32 @@
 """What a scenario says of failures and checkpoints: which inputs then exist, what contradicts them, what to note."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpustack_mc import constants, formatting, priors
+import numpy as np
+
+from gpustack_mc import constants, formatting, priors, units
+from gpustack_mc.errors import InputError, Place
 from gpustack_mc.problem import Input
 from gpustack_mc.quantities import BY_NAME, INPUTS
 from gpustack_mc.schema import ScenarioFile
 from gpustack_mc.yamlfile import Path_
 
+if TYPE_CHECKING:
+    import xarray as xr
+
+# Rows of the table of results that these scenarios have besides those of all.
+ROWS = (
+    "expected_goodput",
+    "checkpoint_loss_share",
+    "lost_work_share",
+    "restart_loss_share",
+    "best_checkpoint_interval",
+)
+INTERVAL = ("reliability", "checkpoint_interval")
 BEST = "best"
+# A run with less goodput than this takes longer than any hardware lasts: it never ends.
+NO_PROGRESS = 1e-4
 
 
 class Stated(NamedTuple):
@@ -20,9 +37,14 @@ class Stated(NamedTuple):
     path: Path_
 
 
-def is_word(value: Any) -> bool:
-    """Whether a stated interval is a text without a number."""
-    return isinstance(value, str) and not any(character.isdigit() for character in value)
+def stated_interval(file: ScenarioFile, fail: Callable[..., None]) -> Any:
+    """Return the stated checkpoint interval, None where it is the best one or the scenario has none."""
+    value = None if file.reliability is None else file.reliability.checkpoint_interval
+    if isinstance(value, str) and not any(character.isdigit() for character in value):
+        if value != BEST:
+            fail(INTERVAL, f"{units.shown(value)} is neither a time nor best.", "Write 30 min, or best.")
+        return None
+    return value
 
 
 def stated_inputs(file: ScenarioFile) -> Iterator[Stated]:
@@ -35,9 +57,13 @@ def stated_inputs(file: ScenarioFile) -> Iterator[Stated]:
             yield Stated(name, getattr(file.inputs, name), ("inputs", name))
 
 
-def contradictions(file: ScenarioFile) -> Iterator[tuple[Path_, str, str]]:
-    """Yield where a goodput is stated beside what it follows from: place, problem and remedy."""
+def contradictions(file: ScenarioFile) -> Iterator[tuple[Path_, str, str, str]]:
+    """Yield what does not go together: place, problem, remedy and code of the error."""
     if file.reliability is None:
+        for name in sorted(file.published.model_fields_set):
+            if BY_NAME[name].part:
+                fix = "State reliability, or leave it out."
+                yield ("published", name), "only a scenario with reliability has it.", fix, "contradiction"
         return
     places: list[tuple[Path_, Any]] = [(("inputs", "goodput"), file.inputs.goodput)]
     places += [
@@ -45,7 +71,34 @@ def contradictions(file: ScenarioFile) -> Iterator[tuple[Path_, str, str]]:
     ]
     for path, goodput in places:
         if goodput is not None:
-            yield path, "goodput follows from reliability, which is stated too.", "Remove one of the two."
+            message = "goodput follows from reliability, which is stated too."
+            yield path, message, "Remove one of the two.", "contradiction"
+
+
+def require_a_rate(inputs: Mapping[str, Input], place: Place) -> None:
+    """Raise an InputError where no interruption is expected, so that nothing follows from reliability."""
+    if priors.quantiles(inputs["interruption_rate"].marginal, [1e-6])[0] == 0:
+        found, fix = (
+            "interruption_rate: 0 leaves nothing to follow from reliability.",
+            "State a rate above 0, or goodput.",
+        )
+        raise InputError("out-of-bounds", found, fix, place)
+
+
+def require_progress(goodput: np.ndarray, place: Place) -> None:
+    """Raise an InputError when the run never ends in most draws of its goodput, shape (draws,)."""
+    if (share := float(np.mean(goodput < NO_PROGRESS))) > 0.5:
+        found = f"in {share:.0%} of the draws failures come so fast that the run never ends."
+        fix = "State fewer accelerators, a lower inputs.interruption_rate, or checkpoint_interval: best."
+        raise InputError("no-progress", found, fix, place)
+
+
+def afterthoughts(tree: "xr.DataTree") -> Iterator[str]:
+    """Yield what only the draws of a result tell: that the run never ends in some of them."""
+    if "expected_goodput" in tree["prior_predictive"]:
+        share = float((tree["prior_predictive"]["expected_goodput"] < NO_PROGRESS).mean())
+        if share > 0:
+            yield f"in {max(share, 1e-3):.1%} of the draws failures come so fast that the run never ends"
 
 
 def notes(inputs: Mapping[str, Input]) -> Iterator[str]:

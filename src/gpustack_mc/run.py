@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpustack_mc import drivers, storage
+from gpustack_mc import drivers, reliability, storage
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import Problem
@@ -115,6 +115,9 @@ def _run(
     later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and pictures else []
     _load_meanwhile(*later)
     simulation = simulate(problem, design, progress=progress)
+    if problem.file.reliability is not None:
+        goodput = simulation.outputs[problem.outputs.index("expected_goodput")]
+        reliability.require_progress(goodput, problem.place(("reliability",)))
 
     from gpustack_mc.result import to_datatree
     from gpustack_mc.summary import summarise

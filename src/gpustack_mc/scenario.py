@@ -47,8 +47,8 @@ class _Resolver(Reader):
         self.rates = self._rates(file)
         accelerator = self._accelerator(file)
         region = self._region(file)
-        for path, message, fix in reliability.contradictions(file):
-            self.fail(path, message, fix, "contradiction")
+        for problem in reliability.contradictions(file):
+            self.fail(*problem)
         self.stop_if_wrong()
         entered = self._entered(file)
         inputs = self._scenario_inputs(file, accelerator, entered)
@@ -62,6 +62,8 @@ class _Resolver(Reader):
         questions = self._questions(file)
         published = self._published(file)
         self.stop_if_wrong()
+        if file.reliability is not None:
+            reliability.require_a_rate(inputs, self.located(("inputs", "interruption_rate")))
         order = {name: i for i, name in enumerate(BY_NAME)}
         ordered = dict(sorted(inputs.items(), key=lambda item: ("@" in item[0], order[item[1].quantity.name])))
         text = self.document.text + "".join(f"\n# --set {override}" for override in self.overridden.values())
@@ -119,12 +121,9 @@ class _Resolver(Reader):
         inputs["accelerator_count"] = self._count(file.cluster.count, ("cluster", "count"))
         inputs["peak_flop_per_s"] = self._peak(file.cluster.precision, accelerator, entered, ("cluster", "precision"))
         inputs["tdp"] = self._tdp(accelerator, entered)
-        if file.reliability is not None and file.reliability.checkpoint_interval != reliability.BEST:
-            path, value = ("reliability", "checkpoint_interval"), file.reliability.checkpoint_interval
-            if reliability.is_word(value):
-                self.fail(path, f"{units.shown(value)} is neither a time nor best.", "Write 30 min, or best.")
-            else:
-                inputs["checkpoint_interval"] = self._input(path[1], value, path)
+        interval = reliability.stated_interval(file, self.fail)
+        if interval is not None:
+            inputs["checkpoint_interval"] = self._input("checkpoint_interval", interval, reliability.INTERVAL)
         return inputs
 
     def _check_active(self, inputs: dict[str, Input], path: yamlfile.Path_) -> None:
@@ -463,11 +462,6 @@ class _Resolver(Reader):
         figures = {}
         for name in sorted(file.published.model_fields_set):
             figure = getattr(file.published, name)
-            if BY_NAME[name].part and getattr(file, BY_NAME[name].part) is None:
-                part = BY_NAME[name].part
-                self.fail(
-                    ("published", name), f"only a scenario with {part} has it.", f"State {part}, or leave it out."
-                )
             value = self.number(figure.value, BY_NAME[name], ("published", name, "value"))
             figures[name] = Published(value, Source(figure.source, figure.url or ""), figure.outside or "")
         return figures

@@ -389,14 +389,9 @@ class _Run:
         if not bad.any():
             return
         worst = int(bad.sum(axis=1).argmax())
-        share = bad[worst].mean()
-        if self.problem.file.reliability is not None:
-            found = f"in {share:.2g} of the draws failures come so fast that the run never ends."
-            fix = "State a lower inputs.interruption_rate, fewer accelerators, or checkpoint_interval: best."
-            raise InputError("no-progress", found, fix, self.problem.place(("reliability",)))
         raise InputError(
             "non-finite",
-            f"{self.shape.outputs[worst]} is not finite for {share:.2g} of the draws.",
+            f"{self.shape.outputs[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
             "Some input reaches 0 or is far too large; narrow it.",
             self.problem.place(("inputs",)),
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import drivers, formatting
+from gpustack_mc import drivers, formatting, reliability
 from gpustack_mc.problem import QUESTIONS
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.sensitivity import replicate_error
@@ -26,14 +26,6 @@ HEADLINE = (
     "water_onsite_m3",
     "cost_owned_usd",
     "cost_rented_usd",
-)
-# Further rows of scenarios that state `reliability`.
-RELIABILITY = (
-    "expected_goodput",
-    "checkpoint_loss_share",
-    "lost_work_share",
-    "restart_loss_share",
-    "best_checkpoint_interval",
 )
 # The cost that a scenario did not ask for.
 OTHER_OWNERSHIP = {"own": "cost_rented_usd", "rent": "cost_owned_usd"}
@@ -71,7 +63,7 @@ def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
         "design": attrs["design"],
         "interval": "equal-tailed",
         "basis": json.loads(attrs["basis"]),
-        "notes": json.loads(attrs["notes"]),
+        "notes": [*json.loads(attrs["notes"]), *reliability.afterthoughts(tree)],
         "outputs": {
             str(name): _variable(tree, "prior_predictive", name) for name in tree["prior_predictive"].data_vars
         },
@@ -341,7 +333,7 @@ def _lower_first(text: str) -> str:
 
 def _rows(summary: dict[str, Any], ownership: str) -> list[str]:
     skip = OTHER_OWNERSHIP.get(ownership)
-    return [name for name in (*HEADLINE, *RELIABILITY) if name != skip and name in summary["outputs"]]
+    return [name for name in (*HEADLINE, *reliability.ROWS) if name != skip and name in summary["outputs"]]
 
 
 def _label(name: str, summary: dict[str, Any]) -> str:
