@@ -1,6 +1,7 @@
 """Scenarios that state reliability: which inputs exist, what they give, what contradicts them."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -226,6 +227,25 @@ def test_run_draws_the_picture(problem, tmp_path, scenario_file):
     assert 0 < int(np.argmin(median.get_ydata())) < len(median.get_ydata()) - 1
     at = np.exp(np.interp(np.log(8192), np.log(median.get_xdata()), np.log(median.get_ydata())))
     assert at == pytest.approx(float(np.median(output(done.tree, "training_days"))), rel=0.01)
+
+
+def test_picture_of_phases_with_their_own_counts_has_no_run_time(scenario_file):
+    tree = found(load_scenario(scenario_file(PHASES), ["interruption_rate={low: 1e-5, high: 4e-5}"]), samples=256)
+    assert [axes.get_ylabel() for axes in checkpoint_plot(tree).axes] == ["goodput"]
+
+
+def test_the_page_of_the_documentation_holds(root, scenario_file, capsys):
+    page = (root / "docs" / "how-to" / "checkpoints.md").read_text(encoding="utf-8")
+    problem = load_scenario(scenario_file(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1]))
+    assert problem.program == "run_with_checkpoints"
+    code, printed = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL).groups()
+    exec(compile(code, "checkpoints.md", "exec"), {})
+    told = capsys.readouterr().out
+    digits = re.compile(r"\d\.\d+")
+    assert digits.sub("", told) == digits.sub("", printed)
+    # Other libraries of linear algebra may move the last digit.
+    assert [*map(float, digits.findall(told))] == pytest.approx([*map(float, digits.findall(printed))], abs=2e-3)
+    assert all((root / "docs" / "how-to" / link).exists() for link in re.findall(r"\]\((?!http)([^)#]+)", page))
 
 
 # ---- bad input ----

@@ -39,6 +39,7 @@ class _Draws(NamedTuple):
     restart: Any
     other: Any
     days: np.ndarray
+    same_count: bool
 
 
 def checkpoint_plot(tree: xr.DataTree) -> "Figure":
@@ -52,7 +53,8 @@ def checkpoint_plot(tree: xr.DataTree) -> "Figure":
     Returns
     -------
     matplotlib.figure.Figure
-        Not known to pyplot. Everything but what is on the axes is as in the scenario, MFU included.
+        Not known to pyplot. Everything but what is on the axes is as in the scenario, MFU included. Run time is left
+        out when phases have counts of their own.
     """
     draws = _draws(tree)
     name = " ".join(str(tree.attrs["name"]).split())
@@ -62,13 +64,16 @@ def checkpoint_plot(tree: xr.DataTree) -> "Figure":
         room = (_WIDTH - 2 * figures._MARGIN - 2 * _LEFT - _GAP) / 2
         left = figures._MARGIN + _LEFT
         _intervals(_axes(figure, left, top, room), draws)
-        _counts(_axes(figure, left + room + _GAP + _LEFT, top, room), draws)
+        if draws.same_count:
+            _counts(_axes(figure, left + room + _GAP + _LEFT, top, room), draws)
     return figure
 
 
 def _draws(tree: xr.DataTree) -> _Draws:
+    groups = ("prior", "constant_data")
+
     def values(name: str) -> Any:
-        for group in ("prior", "constant_data"):
+        for group in groups:
             if name in tree[group]:
                 found = tree[group][name].values
                 return found[0, :_DRAWS] if found.ndim else float(found)
@@ -77,7 +82,8 @@ def _draws(tree: xr.DataTree) -> _Draws:
     names = ("accelerator_count", "interruption_rate", "checkpoint_interval", "checkpoint_save_time", "restart_time",
              "unexplained_loss")  # fmt: skip
     days = tree["prior_predictive"]["training_days"].values[0, :_DRAWS]
-    return _Draws(*(values(name) for name in names), days)
+    own = any(str(key).startswith("accelerator_count@") for group in groups for key in tree[group].data_vars)
+    return _Draws(*(values(name) for name in names), days, same_count=not own)
 
 
 def _goodput(draws: _Draws, count: Any, interval: Any) -> np.ndarray:
@@ -96,7 +102,7 @@ def _intervals(axes: "Axes", draws: _Draws) -> None:
     axes.set_ylim(0, 1)
     axes.set_xlabel("working time between checkpoints (log scale)", fontsize=9, color=_INK)
     axes.set_ylabel("goodput", fontsize=9, color=_INK)
-    _ticks(axes, grid, (0.1, 1 / 4, 1, 5, 15, 60, 240, 1440, 10080), lambda minutes: _time(minutes))
+    _ticks(axes, grid, (0.1, 1 / 4, 1, 5, 15, 60, 240, 1440, 10080), _time)
     stated = None if draws.interval is None else float(np.median(draws.interval))
     if stated is not None and grid[0] < stated < grid[-1]:
         axes.axvline(stated, color=_VERMILLION, linewidth=1.2)
@@ -112,8 +118,7 @@ def _counts(axes: "Axes", draws: _Draws) -> None:
     count = float(np.median(draws.count))
     grid = np.geomspace(max(count * _COUNT_REACH[0], 1.0), count * _COUNT_REACH[1], _POINTS)
     here = draws.days * draws.count * _goodput(draws, draws.count, draws.interval)
-    with np.errstate(divide="ignore", over="ignore"):
-        curves = here / (grid[:, None] * _goodput(draws, grid[:, None], draws.interval))
+    curves = here / (grid[:, None] * _goodput(draws, grid[:, None], draws.interval))
     middle = _curves(axes, grid, curves)
     fastest = int(middle.argmin())
     axes.set_yscale("log")
@@ -137,9 +142,8 @@ def _counts(axes: "Axes", draws: _Draws) -> None:
 def _curves(axes: "Axes", grid: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """Draw the bands and the median of curves, shape (points, draws); return the median."""
     lowest, low, middle, high, highest = np.quantile(draws, _LEVELS, axis=1)
-    top = np.finfo(float).max
-    axes.fill_between(grid, lowest, np.minimum(highest, top), color=_BAND, linewidth=0)
-    axes.fill_between(grid, low, np.minimum(high, top), color=_TINT, linewidth=0)
+    axes.fill_between(grid, lowest, highest, color=_BAND, linewidth=0)
+    axes.fill_between(grid, low, high, color=_TINT, linewidth=0)
     axes.plot(grid, middle, color=_BLUE, linewidth=1.8)
     axes.set_xscale("log")
     axes.set_xlim(grid[0], grid[-1])
@@ -171,8 +175,11 @@ def _axes(figure: "Figure", left: float, top: float, width: float) -> "Axes":
 
 
 def _caption(draws: _Draws) -> str:
+    said = "Goodput is the share of accelerator time that advances the run."
+    if not draws.same_count:
+        return f"{said} Phases have counts of their own: the curve is that of the cluster's."
     kept = "at the best interval of each count" if draws.interval is None else "at the stated interval"
     return (
-        f"Goodput is the share of accelerator time that advances the run. Run time is {kept}, with every other input "
-        f"as in the scenario; where the curve turns up, failures take more than further accelerators bring."
+        f"{said} Run time is {kept}, with every other input as in the scenario; where the curve turns up, failures "
+        f"take more than further accelerators bring."
     )

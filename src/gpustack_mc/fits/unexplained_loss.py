@@ -1,8 +1,8 @@
 r"""Loss that failures and checkpoints do not explain, from goodputs that were published.
 
 A job with goodput :math:`g` lost :math:`-\log g = L + r`: the part :math:`L` of failures and checkpoints, which
-`gpustack_mc.failures.expected_goodput` gives, and a residual
-whose mean differs between jobs that recover by themselves and jobs that are restarted by hand,
+`gpustack_mc.failures.expected_goodput` gives, and a residual whose mean differs between jobs that recover by
+themselves and jobs that are restarted by hand,
 
 .. math:: r \sim \mathrm{Exp}(\text{mean } \theta), \qquad \log \theta \sim U(\log \theta_0, \log \theta_1)
 
