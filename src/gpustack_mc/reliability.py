@@ -98,7 +98,8 @@ def afterthoughts(tree: "xr.DataTree") -> Iterator[str]:
     if "expected_goodput" in tree["prior_predictive"]:
         share = float((tree["prior_predictive"]["expected_goodput"] < NO_PROGRESS).mean())
         if share > 0:
-            yield f"in {max(share, 1e-3):.1%} of the draws failures come so fast that the run never ends"
+            said = f"{share:.1%}" if share >= 1e-3 else "less than 0.1%"
+            yield f"in {said} of the draws failures come so fast that the run never ends"
 
 
 def notes(inputs: Mapping[str, Input]) -> Iterator[str]:
