@@ -8,16 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpustack_mc import constants, equations, units
-from gpustack_mc.quantities import BY_NAME, OUTPUTS
+from gpustack_mc import constants, equations, failures, units
+from gpustack_mc.quantities import BY_NAME, outputs_of
 
 FUNCTIONS = {
-    name: f for name, f in inspect.getmembers(equations, inspect.isfunction) if f.__module__ == equations.__name__
+    name: f
+    for module in (equations, failures)
+    for name, f in inspect.getmembers(module, inspect.isfunction)
+    if f.__module__ == module.__name__ and not name.startswith("_")
 }
 # Parameters that no scenario output uses: the shape of the model, only needed for the context factor.
 SHAPE = {"n_layers": 80.0, "d_model": 8192.0, "sequence_length": 32768.0, "reference_sequence_length": 4096.0}
 CONSTANT_UNITS = {
     "SECONDS_PER_HOUR": "s/h",
+    "MINUTES_PER_HOUR": "min/h",
     "HOURS_PER_DAY": "h/day",
     "HOURS_PER_YEAR": "h/year",
     "WATTS_PER_MEGAWATT": "W/MW",
@@ -38,6 +42,7 @@ VALUES = {
     "water_onsite": 0.31, "water_offsite": 3.2, "capex": 43000.0, "residual_share": 0.17, "lifetime": 4.6,
     "fleet_utilization": 0.79, "cost_of_capital": 0.094, "operations_rate": 0.043, "rental_price": 2.6,
     "serving_throughput": 1430.0, "programme_overhead": 3.4,
+    "checkpoint_interval": 37.0, "checkpoint_save_time": 43.0, "restart_time": 11.0, "unexplained_loss": 0.03,
     "interruption_rate": 2.1e-5, "interruptions": 70.0, "training_flop": 3.69e24, "training_days": 22.0,
     "accelerator_hours": 3.3e6, "it_energy_mwh": 3900.0, "energy_mwh": 4700.0, "co2e_operational_t": 1770.0,
     "co2e_embodied_t": 61.0, "co2e_t": 1830.0, "electricity_cost_usd": 390e3, "hardware_cost_usd": 4.3e6,
@@ -51,7 +56,7 @@ def parameters(function) -> list[str]:
 
 
 def test_every_output_has_its_equation_and_every_equation_its_row():
-    assert set(FUNCTIONS) - {"context_flop_factor"} == set(OUTPUTS)
+    assert set(FUNCTIONS) - {"context_flop_factor"} == set(outputs_of(["reliability"]))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -86,7 +91,8 @@ def with_units(monkeypatch):
     ureg = units.registry()
     for name, unit in CONSTANT_UNITS.items():
         monkeypatch.setattr(constants, name, ureg.Quantity(getattr(constants, name), unit))
-    monkeypatch.setattr(equations, "jnp", np)
+    for module in (equations, failures):
+        monkeypatch.setattr(module, "jnp", np)
     return ureg
 
 
@@ -159,6 +165,16 @@ ELASTICITIES = {
     "programme_co2e_t": {"co2e_t": 1, "programme_overhead": 1},
     "programme_cost_owned_usd": {"cost_owned_usd": 1, "programme_overhead": 1},
     "programme_cost_rented_usd": {"cost_rented_usd": 1, "programme_overhead": 1},
+    # At an interval above the best one.
+    "expected_goodput": {"accelerator_count": "-", "interruption_rate": "-", "checkpoint_interval": "-",
+                         "checkpoint_save_time": "-", "restart_time": "-", "unexplained_loss": "-"},
+    "checkpoint_loss_share": {"accelerator_count": "-", "interruption_rate": "-", "checkpoint_interval": "-",
+                              "checkpoint_save_time": "+", "restart_time": "-", "unexplained_loss": "-"},
+    "lost_work_share": {"accelerator_count": "+", "interruption_rate": "+", "checkpoint_interval": "+",
+                        "checkpoint_save_time": "+", "restart_time": "-", "unexplained_loss": "-"},
+    "restart_loss_share": {"accelerator_count": "+", "interruption_rate": "+", "restart_time": "+",
+                           "unexplained_loss": "-"},
+    "best_checkpoint_interval": {"accelerator_count": "-", "interruption_rate": "-", "checkpoint_save_time": "+"},
     "context_flop_factor": {"active_params": "-", "n_layers": "+", "d_model": "+", "sequence_length": "+",
                             "reference_sequence_length": "-"},
 }  # fmt: skip

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from gpustack_mc import catalog, yamlfile
-from gpustack_mc.quantities import INPUTS
+from gpustack_mc.quantities import BY_NAME, INPUTS
 from gpustack_mc.schema import json_schema
 
 
@@ -18,9 +18,11 @@ def test_published_schema_is_current(root):
 def test_schema_is_valid_and_describes_every_input():
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
-    properties = schema["$defs"]["Inputs"]["properties"]
-    assert set(INPUTS) <= set(properties)
-    assert all("[" in properties[name]["description"] for name in INPUTS)
+    for part, title in (("", "Inputs"), ("reliability", "Reliability")):
+        properties = schema["$defs"][title]["properties"]
+        names = {name for name in INPUTS if BY_NAME[name].part == part}
+        assert names <= set(properties)
+        assert all("[" in properties[name]["description"] for name in names)
 
 
 @pytest.mark.parametrize("name", list(catalog.shipped_scenarios()))

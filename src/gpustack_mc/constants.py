@@ -1,6 +1,7 @@
 """Exact conversions, and nothing else. The units in the comments are what the unit test multiplies by."""
 
 SECONDS_PER_HOUR = 3600.0  # s/h
+MINUTES_PER_HOUR = 60.0  # min/h
 HOURS_PER_DAY = 24.0  # h/day
 HOURS_PER_YEAR = 8766.0  # h/year, the Julian year of 365.25 days
 WATTS_PER_MEGAWATT = 1e6  # W/MW

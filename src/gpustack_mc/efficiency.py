@@ -114,8 +114,10 @@ def efficiency(
     """
     fit = catalog.fit_record("utilization")
     row = planned_run(file, accelerator, middle, year)
-    # The books of a job that runs are its user's own.
-    clean = file.accounting == "clean" or (window is not None and "accounting" not in file.model_fields_set)
+    # The books of a job that runs are its user's own. Failures and checkpoints account for all hours of a run; how a
+    # published record counts them is then left out.
+    own_books = window is not None and "accounting" not in file.model_fields_set
+    clean = file.accounting == "clean" or own_books or file.reliability is not None
     record = program.CLEAN if clean else published_record(fit["constants"])
     found = program.predict(draws(), [row], fit["constants"], fit["settings"], record=record, evidence=evidence)
     weights, means, sds = (part[0] for part in found.log_mfu)

@@ -35,7 +35,10 @@ def facts_of(
     }
     if accelerator:
         ladders["accelerator"] = accelerator.ladder
-    for name, value in (("operator", file.site.operator), ("provider_kind", file.market.provider_kind)):
+    stated = {"operator": file.site.operator, "provider_kind": file.market.provider_kind}
+    if file.reliability is not None:
+        stated |= {"checkpointing": file.reliability.checkpointing, "recovery": file.reliability.recovery}
+    for name, value in stated.items():
         if value:
             ladders[name] = (value,)
     return Facts(ladders, _covariates(file, accelerator, inputs, moe, year), year)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import jax
 
 from gpustack_mc import equations as eq
+from gpustack_mc import failures
 
 Values = Mapping[str, jax.Array | float]
 
@@ -107,3 +108,55 @@ def run(phases: Sequence[Values], *, tdp, gpu_power_fraction, host_power, pue, e
         "programme_cost_owned_usd": eq.programme_cost_owned_usd(cost_owned_usd, programme_overhead),
         "programme_cost_rented_usd": eq.programme_cost_rented_usd(cost_rented_usd, programme_overhead),
     }  # fmt: skip
+
+
+def run_with_checkpoints(phases: Sequence[Values], *, checkpoint_interval, **inputs):
+    """Every output of a run whose goodput follows from failures and from checkpoints at a stated interval.
+
+    Parameters
+    ----------
+    phases : sequence of mapping
+        As for `run`, without ``goodput``.
+    checkpoint_interval : array_like
+        Working time between two checkpoints, min.
+    **inputs : array_like
+        ``checkpoint_save_time``, ``restart_time`` and ``unexplained_loss``, besides those of `run`.
+
+    Returns
+    -------
+    dict of str to Array
+        The outputs of `run`, then those of the part ``reliability``; shares and the best interval are averages over
+        the accelerator-hours of the phases.
+    """
+    return _checkpointed(phases, [checkpoint_interval for _ in phases], **inputs)
+
+
+def run_with_best_checkpoints(phases: Sequence[Values], **inputs):
+    """Every output of a run that checkpoints at the best interval of each phase; see `run_with_checkpoints`."""
+    return _checkpointed(phases, [_best(values, **inputs) for values in phases], **inputs)
+
+
+def _best(values: Values, *, interruption_rate, checkpoint_save_time, **_others):
+    return failures.best_checkpoint_interval(values["accelerator_count"], interruption_rate, checkpoint_save_time)
+
+
+def _checkpointed(phases, intervals, *, interruption_rate, checkpoint_save_time, restart_time, unexplained_loss,
+                  **inputs):  # fmt: skip
+    shares = []
+    for values, interval in zip(phases, intervals, strict=True):
+        failing = (values["accelerator_count"], interruption_rate)
+        times = (*failing, interval, checkpoint_save_time, restart_time, unexplained_loss)
+        shares.append({
+            "expected_goodput": failures.expected_goodput(*times),
+            "checkpoint_loss_share": failures.checkpoint_loss_share(*times),
+            "lost_work_share": failures.lost_work_share(*times),
+            "restart_loss_share": failures.restart_loss_share(*failing, restart_time, unexplained_loss),
+            "best_checkpoint_interval": failures.best_checkpoint_interval(*failing, checkpoint_save_time),
+        })  # fmt: skip
+    complete = [{**values, "goodput": part["expected_goodput"]} for values, part in zip(phases, shares, strict=True)]
+    # Weights alone: power, which `phase` needs too, does not change hours.
+    no_power = dict.fromkeys(("tdp", "gpu_power_fraction", "host_power", "pue"), 0.0)
+    hours = [phase(**no_power | values)["accelerator_hours"] for values in complete]
+    weights = [part / sum(hours) for part in hours]
+    averages = {name: sum(part[name] * w for part, w in zip(shares, weights, strict=True)) for name in shares[0]}
+    return run(complete, interruption_rate=interruption_rate, **inputs) | averages

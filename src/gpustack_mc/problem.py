@@ -8,7 +8,7 @@ import numpy as np
 
 from gpustack_mc.errors import Place
 from gpustack_mc.priors import Marginal
-from gpustack_mc.quantities import Quantity
+from gpustack_mc.quantities import Quantity, outputs_of
 from gpustack_mc.schema import ScenarioFile
 
 # What `gpustack_mc.model.phase` takes; everything else belongs to the whole run.
@@ -142,3 +142,15 @@ class Problem(NamedTuple):
     notes: tuple[str, ...]
     place: Callable[..., Place]
     running: Running | None = None
+
+    @property
+    def program(self) -> str:
+        """Name of the function of `gpustack_mc.model` that this scenario is propagated through."""
+        if self.file.reliability is None:
+            return "run"
+        return "run_with_checkpoints" if "checkpoint_interval" in self.inputs else "run_with_best_checkpoints"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, in the order of the table of quantities."""
+        return outputs_of(() if self.file.reliability is None else ("reliability",))

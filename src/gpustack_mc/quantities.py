@@ -4,6 +4,7 @@ Everything that needs to name a quantity (scenario keys, priors, attributes of t
 Schema, the documentation) reads this table. Units are written so that both pint and people can read them.
 """
 
+from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 Role = Literal["scenario", "input", "output", "observed"]
@@ -39,6 +40,8 @@ class Quantity(NamedTuple):
         Scale on which "90% between a and b" becomes a normal distribution.
     label : str
         Short label for tables and axes; see `short`.
+    part : str
+        Part of a scenario without which the quantity does not exist; empty for what every scenario has.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Quantity(NamedTuple):
     scope: Scope = ""
     scale: Scale = "log"
     label: str = ""
+    part: str = ""
 
     @property
     def short(self) -> str:
@@ -84,6 +88,8 @@ QUANTITIES: tuple[Quantity, ...] = (
              1e5, "one accelerator is rated between 1 W and 100 kW"),
     Quantity("accelerator_count", r"n", "1", "Accelerators working on the run at the same time", "scenario",
              "hardware", 1.0, 1e9, "a run needs at least 1 and no cluster has 1e9 accelerators"),
+    Quantity("checkpoint_interval", r"\tau", "min", "Working time between two checkpoints", "scenario", "efficiency",
+             1e-3, 1e6, "checkpoints are between 60 milliseconds and two years apart", part="reliability"),
     # ---- uncertain inputs: each has a folder in priors/ ------------------------------------------------------------
     Quantity("mfu", r"\mu", "1",
              "Model FLOP utilisation while the run is productive, counting 6 FLOP per active parameter and token",
@@ -133,6 +139,15 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity("interruption_rate", r"\lambda", "1/h",
              "Unexpected interruptions of the job per accelerator and hour", "input", "efficiency", 0.0, 1.0,
              "an accelerator does not fail more than once an hour"),
+    Quantity("checkpoint_save_time", r"\delta", "s", "Time for which training stands still to save a checkpoint",
+             "input", "efficiency", 0.0, 1e6, "training stands still for less than twelve days to save",
+             part="reliability"),
+    Quantity("restart_time", r"R", "min",
+             "Time from an interruption until work resumes: detection, replacement, start and loading", "input",
+             "efficiency", 0.0, 1e6, "a restart takes between 0 and two years", part="reliability"),
+    Quantity("unexplained_loss", r"\zeta", "1",
+             "Share of time lost to what failures and checkpoints do not explain: manual stops, evaluation, stragglers",
+             "input", "efficiency", 0.0, 1.0, _SHARE, scale="logit", part="reliability"),
     # ---- outputs -------------------------------------------------------------------------------------------------
     Quantity("training_flop", r"F", "FLOP", "Floating-point operations of the run, 6 per active parameter and token",
              "output", "workload", scope="final run", label="compute"),
@@ -195,6 +210,19 @@ QUANTITIES: tuple[Quantity, ...] = (
              "Cost of the whole programme on owned hardware", "output", "cost", low=-1e15, scope="programme"),
     Quantity("programme_cost_rented_usd", r"K_{\mathrm{rent},\kappa}", "USD",
              "Cost of the whole programme on rented accelerators", "output", "cost", scope="programme"),
+    # ---- outputs of scenarios that state `reliability` ------------------------------------------------------------
+    Quantity("expected_goodput", r"\bar g", "1",
+             "Share of accelerator time that advances the run, as failures, checkpoints and other causes leave it",
+             "output", "efficiency", high=1.0, scope="final run", label="goodput", part="reliability"),
+    Quantity("checkpoint_loss_share", r"s_\delta", "1", "Share of accelerator time that saving checkpoints takes",
+             "output", "efficiency", high=1.0, scope="final run", label="lost to checkpoints", part="reliability"),
+    Quantity("lost_work_share", r"s_\mathrm{w}", "1",
+             "Share of accelerator time whose work a failure undid before it was saved", "output", "efficiency",
+             high=1.0, scope="final run", label="lost to repeated work", part="reliability"),
+    Quantity("restart_loss_share", r"s_R", "1", "Share of accelerator time spent in restarts", "output", "efficiency",
+             high=1.0, scope="final run", label="lost to restarts", part="reliability"),
+    Quantity("best_checkpoint_interval", r"\tau^*", "min", "Working time between checkpoints that gives most goodput",
+             "output", "efficiency", scope="final run", label="best checkpoint interval", part="reliability"),
 )  # fmt: skip
 
 # What a scenario may state of a job that runs. No quantity of the model: inputs are conditioned on it.
@@ -227,7 +255,13 @@ OBSERVED: tuple[Quantity, ...] = (
 
 BY_NAME: dict[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
 INPUTS: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "input")
-OUTPUTS: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "output")
+# What every scenario has; `outputs_of` adds what belongs to parts that only some state.
+OUTPUTS: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "output" and not q.part)
 SCENARIO: tuple[str, ...] = tuple(q.name for q in QUANTITIES if q.role == "scenario")
 # The first dimensions of a Sobol' sequence fill space best, so they go to the inputs that nearly always vary.
 DIMENSION: dict[str, int] = {name: i for i, name in enumerate(INPUTS)} | {n: 40 + i for i, n in enumerate(SCENARIO)}
+
+
+def outputs_of(parts: Collection[str]) -> tuple[str, ...]:
+    """Return the outputs of a scenario that states some parts, in the order of the table."""
+    return tuple(q.name for q in QUANTITIES if q.role == "output" and (not q.part or q.part in parts))

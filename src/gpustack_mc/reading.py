@@ -52,8 +52,9 @@ class Reader(Statements):
         ]
         if len(path) > yamlfile.MAX_DEPTH:
             raise InputError("bad-override", "nested too deep.", "A scenario needs four levels.", place)
-        if path[0] not in schema.ScenarioFile.model_fields and path[0] in schema.Inputs.model_fields:
-            path.insert(0, "inputs")
+        for part, fields in (("inputs", schema.Inputs), ("reliability", schema.Reliability)):
+            if path[0] not in schema.ScenarioFile.model_fields and path[0] in fields.model_fields:
+                path.insert(0, part)
         value = yamlfile.parse_value(text, str(place)) if text.strip() else None
         node: Any = self.document.data
         for step in path[:-1]:

@@ -20,7 +20,7 @@ import xarray as xr
 
 from gpustack_mc import __version__
 from gpustack_mc.problem import Input, Problem
-from gpustack_mc.quantities import BY_NAME, OUTPUTS, Quantity
+from gpustack_mc.quantities import BY_NAME, Quantity
 from gpustack_mc.simulate import PROBABILITIES, Sensitivity, Simulation, Statistics
 from gpustack_mc.spent import parts
 
@@ -192,7 +192,7 @@ def _input_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dict
 
 
 def _output_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dict]]:
-    return _described(dict(zip(OUTPUTS, simulation.outputs, strict=True)), simulation.problem.basis)
+    return _described(dict(zip(simulation.problem.outputs, simulation.outputs, strict=True)), simulation.problem.basis)
 
 
 def _described(
@@ -224,7 +224,7 @@ def _statistics(simulation: Simulation) -> xr.Dataset:
     A variable of its own for each quantity would read nicer, and make the file three times slower to write.
     """
     names = ["mean", "mean_error", "sd", *(f"q{p:g}" for p in PROBABILITIES), *(f"q{p:g}_error" for p in PROBABILITIES)]
-    keys = [*simulation.varying, *OUTPUTS]
+    keys = [*simulation.varying, *simulation.problem.outputs]
     rows = np.concatenate(
         [_statistic_rows(simulation.input_statistics), _statistic_rows(simulation.output_statistics)], axis=1
     )
@@ -259,5 +259,5 @@ def _sensitivity(found: Sensitivity, problem: Problem) -> xr.Dataset:
     }
     if problem.correlated:
         attributes["comment"] = "correlated inputs form one block; an index of a block is that of the inputs together"
-    coords = {"scale": ["raw", "log"], "output": list(OUTPUTS), "input": list(found.blocks)}
+    coords = {"scale": ["raw", "log"], "output": list(problem.outputs), "input": list(found.blocks)}
     return xr.Dataset(data, coords=coords, attrs=attributes)

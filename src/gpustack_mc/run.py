@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpustack_mc import storage
+from gpustack_mc import drivers, reliability, storage
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import Problem
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 FEWEST_SAMPLES = 256
 # More would take hours and no output is known better than by a billion samples.
 MOST_SAMPLES = 2**30
-# Pictures by file name, and the function of `gpustack_mc.figures` that draws each.
-PICTURES = {"intervals": "interval_plot", "inputs": "input_plot", "sensitivity": "sensitivity_plot"}
+# Pictures by file name, and the module and function that draw each.
+PICTURES = {
+    "intervals": ("figures", "interval_plot"),
+    "inputs": ("figures", "input_plot"),
+    "sensitivity": ("figures", "sensitivity_plot"),
+    "checkpoints": ("checkpoint_figures", "checkpoint_plot"),
+}
 
 
 class Done(NamedTuple):
@@ -67,7 +72,7 @@ def run_scenario(
     out : Path, optional
         Folder of the results; ``reports/<name of the file>`` when omitted.
     pictures : sequence of str
-        Which of `PICTURES` to draw.
+        Which of `PICTURES` to draw; ``checkpoints`` joins them when the scenario states ``reliability``.
     with_files : bool
         Whether to write at all.
     progress : callable
@@ -82,6 +87,8 @@ def run_scenario(
         found = f"--samples {samples:,} is not between {FEWEST_SAMPLES} and {MOST_SAMPLES:,}."
         raise InputError("bad-samples", found, "65536 gives three digits.")
     problem = load_scenario(source, overrides)
+    if pictures and problem.file.reliability is not None:
+        pictures = [*pictures, "checkpoints"]
     folder = out if out is not None else Path("reports") / storage.slug(_stem(source, problem.name))
     made = with_files and not folder.exists()
     if with_files:
@@ -108,6 +115,9 @@ def _run(
     later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and pictures else []
     _load_meanwhile(*later)
     simulation = simulate(problem, design, progress=progress)
+    if problem.file.reliability is not None:
+        goodput = simulation.outputs[problem.outputs.index("expected_goodput")]
+        reliability.require_progress(goodput, problem.place(("reliability",)))
 
     from gpustack_mc.result import to_datatree
     from gpustack_mc.summary import summarise
@@ -117,7 +127,7 @@ def _run(
     files = [folder / name for name in names] if with_files else []
     summary = summarise(tree, [str(file) for file in files])
     if with_files:
-        _write(tree, summary, folder, pictures)
+        _write(tree, summary, folder, pictures, problem.file.ownership)
     return Done(tree, summary, problem.file.ownership)
 
 
@@ -141,7 +151,7 @@ def _stem(source: str | Path, name: str) -> str:
     return name if str(source) == "-" else Path(source).stem
 
 
-def _write(tree: "xr.DataTree", summary: dict[str, Any], folder: Path, pictures: Sequence[str]) -> None:
+def _write(tree: "xr.DataTree", summary: dict[str, Any], folder: Path, pictures: Sequence[str], ownership: str) -> None:
     """Write all files, or leave the folder as it was."""
     from gpustack_mc.result import write
 
@@ -152,4 +162,11 @@ def _write(tree: "xr.DataTree", summary: dict[str, Any], folder: Path, pictures:
         for name, path in zip(pictures, drawn, strict=True):
             from gpustack_mc import figures
 
-            figures.save(getattr(figures, PICTURES[name])(tree), path)
+            module, function = PICTURES[name]
+            options = {"scale": scale_of(summary, ownership)} if name == "sensitivity" else {}
+            figures.save(getattr(importlib.import_module(f"gpustack_mc.{module}"), function)(tree, **options), path)
+
+
+def scale_of(summary: dict[str, Any], ownership: str) -> drivers.Scale:
+    """Return the scale of the sensitivity picture: that of the indices which the text tells."""
+    return drivers.scale(summary, "cost_rented_usd" if ownership == "rent" else "cost_owned_usd")

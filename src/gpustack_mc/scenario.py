@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpustack_mc import catalog, constants, formatting, priors, running, schema, units, yamlfile
+from gpustack_mc import catalog, constants, formatting, priors, reliability, running, schema, units, yamlfile
 from gpustack_mc.efficiency import Efficiency, efficiency, planned_run
 from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.facts import facts_of, medians
@@ -48,6 +48,8 @@ class _Resolver(Reader):
         self.rates = self._rates(file)
         accelerator = self._accelerator(file)
         region = self._region(file)
+        for problem in reliability.contradictions(file):
+            self.fail(*problem)
         self.stop_if_wrong()
         entered = self._entered(file)
         inputs = self._scenario_inputs(file, accelerator, entered)
@@ -58,10 +60,11 @@ class _Resolver(Reader):
         predict = functools.partial(efficiency, file, accelerator, middle, facts.year)
         job = None
         if file.observed is not None:
-            rate = self._prior_input("interruption_rate", facts, entered, {})
+            path = ("inputs", "interruption_rate")
+            rate = self._prior_input(path[1], entered.get(path[1]), path, facts, {})
             row = planned_run(file, accelerator, middle, facts.year)
             job = running.observe(self, file, inputs | phase_inputs, phases, row, middle, rate, predict)
-        predicted = self._predicted(job.after if job else predict())
+        predicted = self._predicted(file, job.after if job else predict())
         inputs |= self._prior_inputs(file, facts, entered, predicted)
         inputs |= phase_inputs
         rest = running.continued(self, job, inputs, phases) if job else running.Continued(inputs, phases, {}, ())
@@ -70,6 +73,8 @@ class _Resolver(Reader):
         questions = self._questions(file)
         published = self._published(file)
         self.stop_if_wrong()
+        if file.reliability is not None:
+            reliability.require_a_rate(inputs, self.located(("inputs", "interruption_rate")))
         order = {name: i for i, name in enumerate(BY_NAME)}
         ordered = dict(sorted(inputs.items(), key=lambda item: ("@" in item[0], order[item[1].quantity.name])))
         text = self.document.text + "".join(f"\n# --set {override}" for override in self.overridden.values())
@@ -128,6 +133,9 @@ class _Resolver(Reader):
         inputs["accelerator_count"] = self._count(file.cluster.count, ("cluster", "count"))
         inputs["peak_flop_per_s"] = self._peak(file.cluster.precision, accelerator, entered, ("cluster", "precision"))
         inputs["tdp"] = self._tdp(accelerator, entered)
+        interval = reliability.stated_interval(file, self.fail)
+        if interval is not None:
+            inputs["checkpoint_interval"] = self._input("checkpoint_interval", interval, reliability.INTERVAL)
         return inputs
 
     def _check_active(self, inputs: dict[str, Input], path: yamlfile.Path_) -> None:
@@ -207,7 +215,7 @@ class _Resolver(Reader):
         inputs: dict[str, Input],
     ) -> tuple[tuple[Phase, ...], dict[str, Input]]:
         workload = file.workload
-        whole = {name: name for name in PHASE_KEYS}
+        whole = {name: name for name in PHASE_KEYS if name != "goodput" or file.reliability is None}
         if workload.active_params is None:
             whole["active_params"] = "params"
         inputs["context_flop_factor"] = Input(
@@ -311,7 +319,8 @@ class _Resolver(Reader):
     def _prior_inputs(
         self, file: schema.ScenarioFile, facts: Facts, entered: dict[str, Any], predicted: dict[str, Input]
     ) -> dict[str, Input]:
-        inputs = {name: self._prior_input(name, facts, entered, predicted) for name in INPUTS}
+        stated = reliability.stated_inputs(file)
+        inputs = {name: self._prior_input(name, value, path, facts, predicted) for name, value, path in stated}
         if file.site.carbon_accounting == "market" and "grid_intensity" not in entered:
             self.fail(
                 ("site", "carbon_accounting"),
@@ -321,22 +330,23 @@ class _Resolver(Reader):
             )
         return inputs
 
-    def _prior_input(self, name: str, facts: Facts, entered: dict[str, Any], predicted: dict[str, Input]) -> Input:
-        path = ("inputs", name)
-        value = entered.get(name)
+    def _prior_input(
+        self, name: str, value: Any, path: yamlfile.Path_, facts: Facts, predicted: dict[str, Input]
+    ) -> Input:
         if value is None:
             return predicted.get(name) or self._fitted(name, name, facts, path)
         if isinstance(value, schema.FittedPrior):
             return self._other_population(name, value, facts, path)
         return self._input(name, value, path)
 
-    def _predicted(self, found: Efficiency) -> dict[str, Input]:
-        """MFU and goodput, which are fitted jointly."""
+    def _predicted(self, file: schema.ScenarioFile, found: Efficiency) -> dict[str, Input]:
+        """MFU and goodput, which are fitted jointly; MFU alone when goodput follows from failures."""
         fit = catalog.fit_record("utilization")
         source = Source(f"{len(fit['sources'])} reports of runs, see `gpustack-mc priors show mfu`", fit["data_file"])
+        marginals = {"mfu": found.mfu} | ({"goodput": found.goodput} if file.reliability is None else {})
         return {
             name: Input(name, BY_NAME[name], marginal, "fitted", found.words, (source,))
-            for name, marginal in (("mfu", found.mfu), ("goodput", found.goodput))
+            for name, marginal in marginals.items()
         }
 
     def _fitted(self, name: str, prior: str, facts: Facts, path: yamlfile.Path_) -> Input:
@@ -472,6 +482,8 @@ class _Resolver(Reader):
     def _notes(self, file: schema.ScenarioFile, inputs: dict[str, Input], predicted: dict[str, Input]) -> Iterator[str]:
         """Yield what is easily overlooked: an unlikely entered MFU, and what a contract or a purchase binds."""
         middle = medians(inputs)
+        if file.reliability is not None:
+            yield from reliability.notes(inputs)
         for name, prediction in predicted.items():
             low, high = priors.quantiles(prediction.marginal, [0.05, 0.95])
             if inputs[name].origin == "entered" and not low <= middle[name] <= high:

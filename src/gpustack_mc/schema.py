@@ -19,7 +19,7 @@ from pydantic import (
     create_model,
 )
 
-from gpustack_mc.quantities import BY_NAME, INPUTS, OBSERVED, OUTPUTS
+from gpustack_mc.quantities import BY_NAME, INPUTS, OBSERVED, outputs_of
 
 SCHEMA_ID = "https://gpustack-mc.github.io/schema/scenario-v1.json"
 
@@ -211,14 +211,18 @@ class Published(Strict):
     outside: StrictStr | None = Field(None, description="Why the 90% interval does not hold it, where it does not")
 
 
+def _described(name: str) -> str:
+    return f"{BY_NAME[name].description} [{BY_NAME[name].unit}]"
+
+
 _VALUE_OR_NONE = Value | None
 Inputs = create_model(
     "Inputs",
     __base__=Strict,
     __doc__="What is known about the inputs; what is not named uses the fitted prior.",
     **{
-        name: (_VALUE_OR_NONE, Field(None, description=f"{BY_NAME[name].description} [{BY_NAME[name].unit}]"))
-        for name in (*INPUTS, "peak_flop_per_s", "tdp")
+        name: (_VALUE_OR_NONE, Field(None, description=_described(name)))
+        for name in (*(name for name in INPUTS if not BY_NAME[name].part), "peak_flop_per_s", "tdp")
     },  # type: ignore[call-overload]
 )
 
@@ -231,14 +235,30 @@ Observed = create_model(
     mfu_convention=(Convention, Field("unknown", description="What the FLOP of observed.mfu count")),
 )  # type: ignore[call-overload]
 
+
+class Reliability(Strict):
+    """Goodput from failures and checkpoints, instead of the goodput that published runs had.
+
+    How often an accelerator interrupts the run is `interruption_rate`, an input like any other.
+    """
+
+    checkpoint_interval: Value = Field("best", description=f"{_described('checkpoint_interval')}, or best")
+    checkpoint_save_time: Value | None = Field(None, description=_described("checkpoint_save_time"))
+    restart_time: Value | None = Field(None, description=_described("restart_time"))
+    unexplained_loss: Value | None = Field(None, description=_described("unexplained_loss"))
+    checkpointing: Literal["asynchronous", "synchronous"] | None = Field(
+        None, description="Whether training goes on while a checkpoint is written; selects the prior of the save time"
+    )
+    recovery: Literal["in_place", "restart", "manual"] | None = Field(
+        None, description="Healthy processes stay alive, the job starts anew by itself, or somebody restarts it"
+    )
+
+
 PublishedFigures = create_model(
     "PublishedFigures",
     __base__=Strict,
     __doc__="Public figures for this run, by output.",
-    **{
-        name: (Published | None, Field(None, description=f"{BY_NAME[name].description} [{BY_NAME[name].unit}]"))
-        for name in OUTPUTS
-    },  # type: ignore[call-overload]
+    **{name: (Published | None, Field(None, description=_described(name))) for name in outputs_of(("reliability",))},  # type: ignore[call-overload]
 )
 
 
@@ -265,6 +285,7 @@ class ScenarioFile(Strict):
     cluster: Cluster
     site: Site = Site()
     market: Market = Market()
+    reliability: Reliability | None = Field(None, description="When stated, goodput follows from it")
     inputs: Inputs = Inputs()  # type: ignore[valid-type]
     observed: Observed | None = Field(None, description="Measured on this job so far; needs days")  # type: ignore[valid-type]
     correlations: list[Correlation] = Field(default_factory=list, max_length=400)
@@ -282,6 +303,7 @@ PARTS: dict[tuple[str, ...], type[BaseModel]] = {
     ("cluster",): Cluster,
     ("site",): Site,
     ("market",): Market,
+    ("reliability",): Reliability,
     ("inputs",): Inputs,
     ("observed",): Observed,
     ("correlations",): Correlation,

@@ -20,7 +20,7 @@ from gpustack_mc import model, priors, sensitivity
 from gpustack_mc.design import Design, points
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import PHASE_KEYS, Input, Problem
-from gpustack_mc.quantities import DIMENSION, OUTPUTS
+from gpustack_mc.quantities import DIMENSION
 
 # Total parameters inform priors; the model itself does not read them.
 MODEL_INPUTS = tuple(name for name in DIMENSION if name not in PHASE_KEYS and name != "params")
@@ -43,6 +43,8 @@ _PHASE_SLOTS = {name: i for i, name in enumerate(PHASE_KEYS)}
 class Shape(NamedTuple):
     """What of a problem is static under ``jit``: two problems with equal shapes share a compilation."""
 
+    program: str
+    outputs: tuple[str, ...]
     forms: tuple[tuple[str, str], ...]
     varying: tuple[str, ...]
     phases: tuple[tuple[tuple[str, str], ...], ...]
@@ -93,7 +95,7 @@ class Simulation(NamedTuple):
     varying : tuple of str
         Keys of the inputs that have draws, in the order of the rows.
     inputs : ndarray, shape (len(varying), kept)
-    outputs : ndarray, shape (len(OUTPUTS), kept)
+    outputs : ndarray, shape (len(problem.outputs), kept)
         Draws that are kept, `replicates` equal parts one after the other.
     input_statistics, output_statistics : Statistics
         Over all draws, kept or not.
@@ -129,6 +131,8 @@ def shape_of(problem: Problem) -> tuple[Shape, dict[str, tuple[np.ndarray, ...]]
     kernels = {key: priors.kernel(item.marginal) for key, item in used.items()}
     varying = tuple(key for key, kernel in kernels.items() if kernel.form != "fixed")
     shape = Shape(
+        program=problem.program,
+        outputs=problem.outputs,
         forms=tuple((key, kernel.form) for key, kernel in kernels.items()),
         varying=varying,
         phases=tuple(tuple(phase.keys.items()) for phase in problem.phases),
@@ -182,8 +186,9 @@ def _outputs(shape: Shape, arrays: dict[str, Any], x: Any) -> Any:
     values = {key: arrays[key][0] for key, form in shape.forms if form == "fixed"}
     values |= {key: x[i] for i, key in enumerate(shape.varying)}
     phases = [{name: values[key] for name, key in phase} for phase in shape.phases]
-    found = model.run(phases, **{name: values[name] for name in MODEL_INPUTS})
-    return jnp.stack([jnp.broadcast_to(found[name], x.shape[1:]) for name in OUTPUTS])
+    # A missing one is a TypeError of the program.
+    found = getattr(model, shape.program)(phases, **{name: values[name] for name in MODEL_INPUTS if name in values})
+    return jnp.stack([jnp.broadcast_to(found[name], x.shape[1:]) for name in shape.outputs])
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -210,7 +215,7 @@ def _analyse(shape: Shape, arrays: dict[str, Any], cholesky: Any, u_a: Any, u_b:
     whole = jnp.stack([jnp.zeros_like(masks[0]), jnp.ones_like(masks[0])])
     y_a, y_b = jax.lax.map(outputs, whole)
     _, swap = jax.lax.scan(one_block, None, masks)
-    return jnp.concatenate([x_a, y_a[: len(OUTPUTS)]]), sensitivity.variance_sums(y_a, y_b, centre), swap
+    return jnp.concatenate([x_a, y_a[: len(shape.outputs)]]), sensitivity.variance_sums(y_a, y_b, centre), swap
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -354,7 +359,7 @@ class _Run:
 
     def centre(self) -> np.ndarray:
         """Means of raw and log outputs over the first chunk: sums of deviations from them lose no digits."""
-        draws, *_ = self.analyse(0, 0, min(self.design.length, CHUNK), np.zeros(2 * len(OUTPUTS)))
+        draws, *_ = self.analyse(0, 0, min(self.design.length, CHUNK), np.zeros(2 * len(self.shape.outputs)))
         y = draws[len(self.names) :]
         with np.errstate(divide="ignore", invalid="ignore"):
             return sensitivity.pilot_centre(np.concatenate([y, np.log(y)]))
@@ -367,7 +372,7 @@ class _Run:
 
     def indices(self, sums: Sequence[tuple[Any, Any]], centre: np.ndarray) -> Sensitivity:
         base, swap = (sensitivity.stack_sums(part) for part in zip(*sums, strict=True))
-        half = len(OUTPUTS)
+        half = len(self.shape.outputs)
         parts = []
         for columns in (slice(None, half), slice(half, None)):
             cut_base = base._replace(**{f: getattr(base, f)[..., columns] for f in ("linear", "square", "nonfinite")})
@@ -384,12 +389,11 @@ class _Run:
         if not bad.any():
             return
         worst = int(bad.sum(axis=1).argmax())
-        place = self.problem.place(("inputs",))
         raise InputError(
             "non-finite",
-            f"{OUTPUTS[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
+            f"{self.shape.outputs[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
             "Some input reaches 0 or is far too large; narrow it.",
-            place,
+            self.problem.place(("inputs",)),
         )
 
     def streamed(self, draws: np.ndarray) -> Statistics:

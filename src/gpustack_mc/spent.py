@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpustack_mc import model
-from gpustack_mc.quantities import OUTPUTS
 from gpustack_mc.simulate import MODEL_INPUTS, Simulation
 
 # Outputs that are sums over the phases; shares, prices per unit and means are not, and programmes are no part of a run.
@@ -38,9 +37,9 @@ def parts(simulation: Simulation) -> Parts:
     } | dict(zip(simulation.varying, simulation.inputs, strict=True))
     with jax.enable_x64(True):
         arrays = {key: jnp.asarray(value, dtype=float) for key, value in values.items()}
-        shared = {name: arrays[name] for name in MODEL_INPUTS}
+        shared = {name: arrays[name] for name in MODEL_INPUTS if name in arrays}
         spent = [{name: arrays[key] for name, key in problem.phases[0].keys.items()}]
         found = model.run(spent, **shared)
         so_far = {name: np.broadcast_to(np.asarray(found[name]), (simulation.kept,)) for name in ADDITIVE}
-    total = dict(zip(OUTPUTS, simulation.outputs, strict=True))
+    total = dict(zip(problem.outputs, simulation.outputs, strict=True))
     return Parts(so_far, {name: total[name] - so_far[name] for name in ADDITIVE})

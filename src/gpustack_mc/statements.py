@@ -18,7 +18,7 @@ MASS = (0.01, 0.999999)
 # A hundred thousand wrong values need not all be told.
 MOST_ERRORS = 20
 _PROBABILITY = {"p05": 0.05, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95}
-_DIVISORS = ("mfu", "goodput", "lifetime", "fleet_utilization", "serving_throughput")
+_DIVISORS = ("mfu", "goodput", "lifetime", "fleet_utilization", "serving_throughput", "checkpoint_save_time")
 # Stands in for a value that is wrong, so that reading can go on and tell all that is wrong.
 UNKNOWN = Marginal("fixed", {"value": float("nan")})
 

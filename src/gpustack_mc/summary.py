@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import formatting
+from gpustack_mc import drivers, formatting, reliability
 from gpustack_mc.problem import QUESTIONS
-from gpustack_mc.quantities import BY_NAME, OUTPUTS
+from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.sensitivity import replicate_error
 
 if TYPE_CHECKING:
@@ -64,8 +64,10 @@ def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
         "design": attrs["design"],
         "interval": "equal-tailed",
         "basis": json.loads(attrs["basis"]),
-        "notes": json.loads(attrs["notes"]),
-        "outputs": {name: _variable(tree, "prior_predictive", name) for name in OUTPUTS},
+        "notes": [*json.loads(attrs["notes"]), *reliability.afterthoughts(tree)],
+        "outputs": {
+            str(name): _variable(tree, "prior_predictive", name) for name in tree["prior_predictive"].data_vars
+        },
         "inputs": {key: _input(tree, key) for key in _input_keys(tree)},
         "sensitivity": _indices(tree, "raw"),
         "sensitivity_log": _indices(tree, "log"),
@@ -83,7 +85,7 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _variable(tree: "xr.DataTree", group: str, key: str) -> dict[str, Any]:
+def _variable(tree: "xr.DataTree", group: str, key: Any) -> dict[str, Any]:
     statistics = tree["statistics"]["value"].sel(variable=key)
     attrs = tree[group][key].attrs
     got = {
@@ -337,7 +339,7 @@ def _main_cost(summary: dict[str, Any], ownership: str) -> str:
 
 
 def _ranked(summary: dict[str, Any], output: str) -> list[tuple[str, dict[str, Any]]]:
-    found = summary["sensitivity"].get(output, {})
+    found = drivers.indices(summary, output)
     known = [(name, index) for name, index in found.items() if index["ST"] is not None]
     return sorted(known, key=lambda pair: -pair[1]["ST"])
 
@@ -354,7 +356,8 @@ def _drivers_sentence(summary: dict[str, Any], ownership: str, width: int) -> li
         return [_wrapped(line, width, 0)]
     described = BY_NAME[name.partition("@")[0]].description if name.partition("@")[0] in BY_NAME else name
     what = BY_NAME[output].short.replace(",", "")
-    line = f"What moves the {what} most is {name} ({_lower_first(described)}): {index['ST']:.0%} of its variance."
+    whose = "the variance of its logarithm" if drivers.scale(summary, output) == "log" else "its variance"
+    line = f"What moves the {what} most is {name} ({_lower_first(described)}): {index['ST']:.0%} of {whose}."
     return [_wrapped(line, width, 0)]
 
 
@@ -365,7 +368,7 @@ def _lower_first(text: str) -> str:
 
 def _rows(summary: dict[str, Any], ownership: str) -> list[str]:
     skip = OTHER_OWNERSHIP.get(ownership)
-    return [name for name in HEADLINE if name != skip]
+    return [name for name in (*HEADLINE, *reliability.ROWS) if name != skip and name in summary["outputs"]]
 
 
 def _label(name: str, summary: dict[str, Any]) -> str:
@@ -484,7 +487,8 @@ def _driver_lines(summary: dict[str, Any], ownership: str, style: Style, width: 
         return ["", f"  no sensitivity: {BY_NAME[output].short} is {status}"] if status else []
     longest = max(len(name) for name, _ in ranked)
     room = max(4, min(24, width - longest - 34))
-    lines = ["", style(f"  what drives {BY_NAME[output].short} (total Sobol' index, 90% interval)", dim=True)]
+    of = " of its logarithm" if drivers.scale(summary, output) == "log" else ""
+    lines = ["", style(f"  what drives {BY_NAME[output].short} (total Sobol' index{of}, 90% interval)", dim=True)]
     for name, index in ranked:
         bar = "█" * max(round(room * min(max(index["ST"], 0), 1)), 0)
         lines.append(f"  {name.ljust(longest)}  {bar.ljust(room)}  {_index(index)}")

@@ -177,6 +177,14 @@ def regression(design: np.ndarray, response: np.ndarray, terms: Sequence[str], *
     }
 
 
+def log_means(rows: Sequence[dict[str, str]], group: str, value: str) -> dict[str, float]:
+    """Geometric mean of a column within each group of rows, by the name of the group, sorted."""
+    return {
+        name: float(np.exp(np.mean([np.log(float(row[value])) for row in rows if row[group] == name])))
+        for name in sorted({row[group] for row in rows})
+    }
+
+
 def evidence(rows: Sequence[dict[str, str]]) -> dict:
     """``n``, ``rows`` and ``sources`` of a population that uses `rows` of ``data.csv``."""
     return {

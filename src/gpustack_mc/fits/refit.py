@@ -24,7 +24,7 @@ from gpustack_mc.quantities import BY_NAME, INPUTS
 
 FACTS = (
     "region", "accelerator", "operator", "provider_kind", "term", "year", "carbon_basis", "architecture", "precision",
-    "cooling",
+    "cooling", "checkpointing", "recovery",
 )  # fmt: skip
 """Facts of a scenario that a population may ask for."""
 
