@@ -1,5 +1,6 @@
 """What a scenario says of failures and checkpoints: which inputs then exist, what contradicts them, what to note."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,13 +107,17 @@ def afterthoughts(tree: "xr.DataTree") -> Iterator[str]:
 
 
 def notes(inputs: Mapping[str, Input]) -> Iterator[str]:
-    """Yield how often the run is interrupted, and what that means for a stated checkpoint interval."""
+    """Yield how often the run is interrupted, and what that means for its checkpoint interval."""
     middle, often = priors.quantiles(inputs["interruption_rate"].marginal, [0.5, 0.95])
     count = float(priors.quantiles(inputs["accelerator_count"].marginal, [0.5])[0])
     usual, worst = (1 / (rate * count) if rate > 0 else float("inf") for rate in (middle, often))
     found = f"an interruption is expected every {_time(usual)}"
     yield found if worst == usual else f"{found} at the median rate, every {_time(worst)} at its 95% quantile"
-    if "checkpoint_interval" in inputs:
+    if "checkpoint_interval" not in inputs:
+        saving = float(priors.quantiles(inputs["checkpoint_save_time"].marginal, [0.5])[0])
+        young = math.sqrt(2 * saving / constants.SECONDS_PER_HOUR * usual)
+        yield f"checkpoints are taken at the best interval of each draw, about {_time(young)} at the medians"
+    else:
         minutes = float(priors.quantiles(inputs["checkpoint_interval"].marginal, [0.5])[0])
         if minutes / constants.MINUTES_PER_HOUR > worst:
             yield (
@@ -122,4 +127,6 @@ def notes(inputs: Mapping[str, Input]) -> Iterator[str]:
 
 
 def _time(hours: float) -> str:
+    if hours * constants.MINUTES_PER_HOUR < 1:
+        return f"{formatting.number(hours * constants.SECONDS_PER_HOUR, 2)} s"
     return formatting.with_unit(hours / constants.HOURS_PER_DAY, "day", 2)
