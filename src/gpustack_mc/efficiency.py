@@ -40,6 +40,28 @@ class Efficiency(NamedTuple):
     words: str
 
 
+class TeamFit(NamedTuple):
+    """A fit that knows a team's own runs, see `gpustack_mc.pack`.
+
+    Attributes
+    ----------
+    draws : Draws
+    team : Team
+        Of the family that the scenario's run belongs to.
+    constants, settings : mapping
+    loose : float
+        Share of the team's totals that are rounded or second-hand.
+    runs : int
+    """
+
+    draws: program.Draws
+    team: program.Team
+    constants: Mapping[str, float]
+    settings: Mapping[str, Any]
+    loose: float
+    runs: int
+
+
 @functools.cache
 def draws() -> program.Draws:
     """Return the stored joint draws."""
@@ -90,14 +112,22 @@ def planned_run(
 
 
 def efficiency(
-    file: ScenarioFile, accelerator: Accelerator | None, middle: Mapping[str, float], year: int | None
-) -> Efficiency:
-    """Predict MFU and goodput of a scenario; the parameters are those of `planned_run`."""
+    file: ScenarioFile, accelerator: Accelerator | None, middle: Mapping[str, float], year: int | None,
+    team: TeamFit | None = None,
+) -> Efficiency:  # fmt: skip
+    """Predict MFU and goodput of a scenario; the parameters are those of `planned_run`.
+
+    With a `team` the run is its next one, whose hours are counted as those of its earlier runs were.
+    """
     fit = catalog.fit_record("utilization")
     row = planned_run(file, accelerator, middle, year)
     clean = file.accounting == "clean"
-    record = program.CLEAN if clean else published_record(fit["constants"])
-    found = program.predict(draws(), [row], fit["constants"], fit["settings"], record=record)
+    if team is None:
+        record = program.CLEAN if clean else published_record(fit["constants"])
+        found = program.predict(draws(), [row], fit["constants"], fit["settings"], record=record)
+    else:
+        record = program.CLEAN if clean else program.Record(loose=team.loose)
+        found = program.predict(team.draws, [row], team.constants, team.settings, record=record, team=team.team)
     # The program counts against the 16-bit peak; the scenario's run may be counted against that of fp8.
     shift = np.log(row["peak_16bit_flop_per_s"] / middle["peak_flop_per_s"])
     weights, means, sds = (part[0] for part in found.log_mfu)
@@ -105,13 +135,13 @@ def efficiency(
     others = sum(fit["rows"].values()) - fit["rows"]["training"]
     words = f"{fit['rows']['training']} runs of {fit['families']} families, {others} benchmarks and reports"
     return Efficiency(
-        _tabulated(weights, means + shift, sds),
-        _tabulated(weights, found.log_goodput, np.zeros_like(sds)),
+        tabulated(weights, means + shift, sds),
+        tabulated(weights, found.log_goodput, np.zeros_like(sds)),
         f"{words}, given {', '.join(stated)}" + ("; exact books" if clean else ""),
     )
 
 
-def _tabulated(weights: np.ndarray, means: np.ndarray, sds: np.ndarray) -> Marginal:
+def tabulated(weights: np.ndarray, means: np.ndarray, sds: np.ndarray) -> Marginal:
     """Quantile table of exp(y), at most 1, with y a mixture of normals of shape (components,)."""
     points = (means[:, None] + sds[:, None] * _NODES).ravel()
     weight = (weights[:, None] * _NODE_WEIGHTS).ravel()
