@@ -127,8 +127,9 @@ def evidence_of(run: Run) -> list[Evidence]:
 
 
 def _utilization(table: Table, progress: Progress) -> Utilization | None:
-    evidence = [item for run in table.runs for item in evidence_of(run)]
-    losses = [-float(np.log(value)) for run in table.runs for name, value in run.measured if name == "goodput"]
+    runs = _thinned(table)
+    evidence = [item for run in runs for item in evidence_of(run)]
+    losses = [-float(np.log(value)) for run in runs for name, value in run.measured if name == "goodput"]
     if not evidence and not losses:
         return None
     fit, options = catalog.fit_record("utilization"), pack.options()
@@ -144,6 +145,16 @@ def _utilization(table: Table, progress: Progress) -> Utilization | None:
         "sampling the posterior anew with them, about a minute on 2 cores."
     )
     return _sampled_anew(evidence, losses, loose, fit, options)
+
+
+def _thinned(table: Table) -> list[Run]:
+    """Return the runs that enter the utilisation fit: all, or evenly spaced ones of very many."""
+    runs = [run for run in table.runs if run.utilization or any(name == "goodput" for name, _ in run.measured)]
+    most = pack.options()["most_runs"]
+    if len(runs) <= most:
+        return runs
+    table.notes.append(f"{most} of {len(runs):,} runs, evenly spaced in the file, enter the utilisation fit.")
+    return [runs[i] for i in np.linspace(0, len(runs) - 1, most).round().astype(int)]
 
 
 def _sampled_anew(
@@ -360,8 +371,9 @@ def write(result: Result, out: Path) -> None:
     content = {pack.MEASUREMENTS: pack.measurements_text(result.measurements, _FIELDS).encode()}
     if result.utilization is not None:
         content[pack.DRAWS] = pack.draws_text(result.utilization.learned).encode()
-    content[PICTURE] = calibration_figures.before_after(result.moved)
-    pack.write(out, record(result), content)
+    about = record(result)
+    content[PICTURE] = calibration_figures.before_after(about["inputs"], about["table"])
+    pack.write(out, about, content)
 
 
 # ---- words ----------------------------------------------------------------------------------------------------------
@@ -444,9 +456,7 @@ def _closing(about: Mapping[str, Any], out: Path | None) -> list[str]:
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
-def command(
-    path: Path | None, out: Path | None, refit: bool, columns: bool, as_json: bool, progress: Progress
-) -> str:
+def command(path: Path | None, out: Path | None, refit: bool, as_json: bool, progress: Progress) -> str:
     """Do what ``gpustack-mc calibrate`` is asked for, and return what it prints.
 
     Parameters
@@ -457,21 +467,14 @@ def command(
         Folder of the pack; nothing is written without.
     refit : bool
         Rebuild the shipped priors instead.
-    columns : bool
-        List the columns instead.
     as_json : bool
         Return one JSON object.
     progress : callable
         Is told in a sentence what is being done.
     """
-    asked = [name for name, yes in (("a table", path is not None), ("--refit", refit), ("--columns", columns)) if yes]
-    if len(asked) != 1:
-        found = " and ".join(asked) or "nothing"
-        raise InputError("options", f"{found} given.", "Give a table of runs, or --refit, or --columns.")
-    if columns:
-        from gpustack_mc import listing
-
-        return listing.columns(as_json)
+    if (path is None) == (not refit):
+        found = "neither a table nor --refit given." if path is None else "a table and --refit exclude each other."
+        raise InputError("options", found, "Give a CSV file of your runs; `--columns` lists what it may hold.")
     if refit:
         from gpustack_mc import refitting
 

@@ -178,9 +178,14 @@ def validate(data: Path | None, refit: bool, out: Path | None, as_json: bool) ->
 @json_option
 def calibrate(table: Path | None, out: Path | None, refit: bool, columns: bool, as_json: bool) -> None:
     """Update the priors with your own runs: TABLE is a CSV file, `run --priors` uses the pack that is written."""
+    if columns:
+        from gpustack_mc import listing
+
+        listing.echo(listing.columns(), as_json)
+        return
     from gpustack_mc import calibration
 
-    click.echo(calibration.command(table, out, refit, columns, as_json, lambda line: click.echo(line, err=True)))
+    click.echo(calibration.command(table, out, refit, as_json, lambda line: click.echo(line, err=True)))
 
 
 @cli.group()

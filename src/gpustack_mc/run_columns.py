@@ -132,7 +132,7 @@ def from_codecarbon(cells: Mapping[str, str]) -> dict[str, str]:
     found = {
         "run_id": cells.get("run_id", "") or cells.get("project_name", ""),
         "publication_date": cells.get("timestamp", "")[:10],
-        "accelerator": _chip(cells.get("gpu_model", "")),
+        "accelerator": cells.get("gpu_model", ""),
         "n_accelerators": cells.get("gpu_count", ""),
         "region": cells.get("country_iso_code", ""),
     }
@@ -150,7 +150,8 @@ def from_codecarbon(cells: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _chip(model: str) -> str:
-    """Return the accelerator of ``8 x NVIDIA H100 80GB HBM3``; several kinds in one text stay as they are."""
-    name = re.sub(r"^\s*\d+\s*x\s+", "", model.strip())
-    return re.sub(r"^(NVIDIA|AMD|Tesla)\s+|\s+HBM\d\w*$", "", name).strip()
+def chip_names(model: str) -> tuple[str, ...]:
+    """Names under which the accelerator of ``8 x NVIDIA H100 80GB HBM3`` may be known, from most to least specific."""
+    whole = re.sub(r"^\s*\d+\s*x\s+", "", model.strip())
+    plain = re.sub(r"\s+HBM\d\w*$", "", whole)
+    return tuple(dict.fromkeys((whole, plain, re.sub(r"^(NVIDIA|AMD|Tesla)\s+", "", plain))))

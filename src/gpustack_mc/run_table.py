@@ -79,7 +79,7 @@ def read_runs(path: Path) -> tuple[list[dict[str, Any]], list[Skipped]]:
 Header = Callable[[Path, int, list[str]], list[str]]
 
 
-def records(path: Path, names: Header) -> Iterator[tuple[int, dict[str, str]]]:
+def records(path: Path, names: Header, columns: str = "") -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the line and the cells of each row that is not blank.
 
     Parameters
@@ -88,6 +88,8 @@ def records(path: Path, names: Header) -> Iterator[tuple[int, dict[str, str]]]:
     names : callable
         From the path, the line and the cells of the header to the names of the columns; raises an InputError for a
         header that cannot be used.
+    columns : str
+        What to say of an empty file; what `read_runs` needs when omitted.
 
     Yields
     ------
@@ -114,7 +116,7 @@ def records(path: Path, names: Header) -> Iterator[tuple[int, dict[str, str]]]:
         fix = "Check the quotes on this line; a quote that is not closed swallows what follows."
         raise InputError("csv", f"this is not CSV: {error}.", fix, Place(str(path), reader.line_num or 1)) from error
     if header is None:
-        raise InputError("empty-file", "the file is empty.", _COLUMNS, Place(str(path)))
+        raise InputError("empty-file", "the file is empty.", columns or _COLUMNS, Place(str(path)))
 
 
 _COLUMNS = f"Give a header with {', '.join(REQUIRED)} and {' or '.join(PARAMS)}, then one run per line."

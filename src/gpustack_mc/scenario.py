@@ -365,7 +365,7 @@ class _Resolver(Reader):
         words = f"on {what}; shipped prior {formatting.median_and_interval(middle, low, high, shipped.quantity.unit)}"
         source = Source(f"{self.pack.record['table']}, in {self.pack.folder}", str(self.pack.folder))
         return shipped._replace(
-            marginal=marginal, origin="calibrated", prior=words, sources=(source, *shipped.sources)
+            marginal=marginal, origin="calibrated", prior=words, sources=(source, *shipped.sources), missed=()
         )
 
     def _fitted(

@@ -40,7 +40,7 @@ class Surprise(NamedTuple):
 
 
 def _one(quantity: str, run_id: str, pit: float, what: str) -> Surprise:
-    side = f"above its {100 * pit:.4g}th" if pit > 0.5 else f"below its {max(100 * pit, 0.01):.2g}th"
+    side = f"above its {min(100 * pit, 99.99):.4g}th" if pit > 0.5 else f"below its {max(100 * pit, 0.01):.2g}th"
     words = f"the {what} of run {run_id!r} lie{'' if what == 'hours' else 's'} {side} percentile of the shipped prior"
     return Surprise(quantity, run_id, pit, 2 * min(pit, 1 - pit), f"{words}; it is kept. Check its units.")
 

@@ -1,5 +1,6 @@
 """Reads a user's table of runs for `gpustack_mc.calibration`: what each row measures, and why others measure nothing."""
 
+import contextlib
 import datetime
 import hashlib
 import math
@@ -19,6 +20,7 @@ from gpustack_mc.run_table import (
 IT_POWER = "it_power"
 """IT power per accelerator where the board's is not known apart; W."""
 
+_FIX = f"Give a header with any of {', '.join(MEASURED[:6])}, ...; `gpustack-mc calibrate --columns` lists all."
 _NUMBERS = tuple(column.name for column in COLUMNS.values() if column.unit)
 _WORDS = {
     "architecture": ("dense", "moe", "encoder", "ssm"),
@@ -92,7 +94,7 @@ def read_table(path: Path, shortest_hours: float = 0.0) -> Table:
         The file as a whole cannot be used.
     """
     reader = _Reader(path, shortest_hours)
-    for line, cells in records(path, reader.header):
+    for line, cells in records(path, reader.header, _FIX):
         reader.take(line, cells)
     runs = list(reader.runs.values())
     skipped = sorted(reader.skipped)
@@ -135,11 +137,10 @@ class _Reader:
         found = [NAMES.get(name, name) for name in names]
         known = [name for name in found if name in COLUMNS]
         if not known:
-            fix = f"Give a header with any of {', '.join(MEASURED[:6])}, ...; `gpustack-mc calibrate --columns` lists all."
-            raise InputError("no-header", "the first line holds no known column.", fix, place)
+            raise InputError("no-header", "the first line holds no known column.", _FIX, place)
         if not any(name in MEASURED for name in known):
-            others = [name for name in names if name and name not in NAMES]
-            fix = did_you_mean(others[0], MEASURED) if others else f"Add any of {', '.join(MEASURED[:6])}, ..."
+            self._suspects([name for name in names if name and name not in NAMES])
+            fix = " ".join([*self.notes, _FIX])
             raise InputError("missing-columns", "no column holds a measurement.", fix, place)
         twice = sorted({name for name in known if found.count(name) > 1})
         if twice:
@@ -188,7 +189,7 @@ class _Reader:
             raise UnusableError(f"shorter than {60 * self.shortest_hours:.0f} minutes: mostly loading, not training.")
         values = _values(cells)
         words = _words(cells)
-        chip = known_accelerator(cells["accelerator"]) if cells.get("accelerator") else {}
+        chip = self._chip(cells["accelerator"]) if cells.get("accelerator") else {}
         row = _row(values, words, cells, chip)
         reasons: list[str] = []
         utilization = tuple(_utilization(row, values, words, reasons))
@@ -197,6 +198,14 @@ class _Reader:
             raise UnusableError("; ".join(reasons) or "no measurement on this line.")
         self.unused += [Skipped(line, reason) for reason in reasons]
         return Run(line, run_id, row, utilization, measured, _facts(values, words, cells, chip))
+
+
+    def _chip(self, word: str) -> dict[str, Any]:
+        """Return the accelerator of a row; trackers write its name as the driver does."""
+        for name in run_columns.chip_names(word) if self.codecarbon else ():
+            with contextlib.suppress(UnusableError):
+                return known_accelerator(name)
+        return known_accelerator(word)
 
 
 # ---- cells ----------------------------------------------------------------------------------------------------------
@@ -267,6 +276,8 @@ def _row(values: Mapping[str, float], words: Mapping[str, str], cells: Mapping[s
         **{name: words.get(name) for name in ("architecture", "precision", "activation_recompute", "flash_attention")},
         "publication_date": cells.get("publication_date"),
         "mfu_convention": words.get("mfu_convention"),
+        "mfu_kind": cells.get("mfu_kind"),
+        "mfu_peak_basis": cells.get("mfu_peak_basis"),
         # A team's own books are exact unless the row says otherwise.
         "tier": "B" if words.get("tier") == "b" else "A",
         "hours_basis": cells.get("hours_basis"),

@@ -247,7 +247,6 @@ def refit(
     from gpustack_mc.fits.utilization_fit import fit
 
     mine = rows_for_refit(evidence)
-    step = max(1, math.ceil(len(mine) / options["refit_rows"]))
     blank = dict.fromkeys(shipped[0], "")
     shorter = {**settings, "warmup": options["refit_warmup"], "samples": options["refit_samples"]}
-    return fit([*shipped, *({**blank, **row} for row in mine[::step])], shorter, options["seed"])
+    return fit([*shipped, *({**blank, **row} for row in mine)], shorter, options["seed"])
