@@ -1,4 +1,4 @@
-"""What ``gpustack-mc calibrate`` does: learn from the user's own runs, check, write a prior pack, and say what moved."""
+"""What ``gpustack-mc calibrate`` does: learn from the user's own runs, write a prior pack, and say what moved."""
 
 import json
 from collections import Counter
@@ -12,7 +12,7 @@ import numpy as np
 from gpustack_mc import catalog, efficiency, formatting, pack, priors, storage
 from gpustack_mc.errors import GpustackError, InputError, Place
 from gpustack_mc.facts import UNSTATED, overlaid, stated_facts
-from gpustack_mc.fits import team, utilization_data, utilization_team
+from gpustack_mc.fits import utilization_data, utilization_team
 from gpustack_mc.fits.utilization_predict import CLEAN, Evidence, Record, predict
 from gpustack_mc.pack import Measurement
 from gpustack_mc.priors import Marginal
@@ -217,8 +217,8 @@ def _beyond(item: Measurement, prior: str) -> str | None:
     unit = BY_NAME[prior].unit
     low, high = (formatting.with_unit(end, unit, 2) for end in ends)
     return (
-        f"{prior} {item.value:g} is outside {low} to {high}, all that the shipped prior holds possible; state it in the "
-        f"scenario, under inputs.{prior}."
+        f"{prior} {item.value:g} is outside {low} to {high}, all that the shipped prior holds possible; state it in "
+        f"the scenario, under inputs.{prior}."
     )
 
 
@@ -257,9 +257,7 @@ def _moved_utilization(table: Table, found: Utilization) -> list[Moved]:
     constants, settings = fit["constants"], fit["settings"]
     record = Record(loose=found.loose) if found.loose else CLEAN
     before = predict(shipped, [row], constants, settings, record=efficiency.published_record(constants))
-    after = predict(
-        found.learned.draws, [row], found.constants, settings, record=record, team=found.learned.team
-    )
+    after = predict(found.learned.draws, [row], found.constants, settings, record=record, team=found.learned.team)
     count = len(rows)
     goodputs = sum(name == "goodput" for each in table.runs for name, _ in each.measured)
     whose = f"a run like {run.run_id}"
@@ -279,15 +277,18 @@ def _moved_utilization(table: Table, found: Utilization) -> list[Moved]:
     return [*moved, pair("goodput", "log_goodput", goodputs or count)]
 
 
-def _surprises(
-    table: Table, utilization: Utilization | None, measurements: Sequence[Measurement]
-) -> list[Surprise]:
+def _surprises(table: Table, utilization: Utilization | None, measurements: Sequence[Measurement]) -> list[Surprise]:
     fit, options = catalog.fit_record("utilization"), pack.options()
     found: list[Surprise] = []
     if utilization and utilization.evidence:
         names = {str(run.line): run.run_id for run in table.runs}
         found += of_runs(
-            efficiency.draws(), utilization.evidence, names, fit["constants"], fit["settings"], options["surprising_tail"]
+            efficiency.draws(),
+            utilization.evidence,
+            names,
+            fit["constants"],
+            fit["settings"],
+            options["surprising_tail"],
         )
     a, b = options["share_between_teams"]
     for quantity in INPUTS:
@@ -423,8 +424,7 @@ def _moved_lines(inputs: Mapping[str, Mapping[str, Any]]) -> list[str]:
     width = max(len(before) for before, _ in shown.values())
     longest = max(len(after) for _, after in shown.values())
     return [
-        f"  {_name(key).ljust(names)}  {before.ljust(width)}  ->  {after.ljust(longest)}  "
-        f"{_from(inputs[key])}"
+        f"  {_name(key).ljust(names)}  {before.ljust(width)}  ->  {after.ljust(longest)}  {_from(inputs[key])}"
         for key, (before, after) in shown.items()
     ]
 

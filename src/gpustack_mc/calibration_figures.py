@@ -77,8 +77,8 @@ def _draw(figure: "Figure", height: float, inputs: Mapping[str, Mapping[str, Any
         unit = entry["unit"]
         short = BY_NAME[name].short if BY_NAME[name].role == "output" else name
         labels.text(0, i - 0.1, short, va="center", fontsize=9, color=_INK, fontweight="bold", parse_math=False)
-        labels.text(0, i + 0.22, f"{formatting.plural(entry['measurements'], 'row')} of yours", va="center", fontsize=7.5,
-                    color=_GREY)  # fmt: skip
+        rows = f"{formatting.plural(entry['measurements'], 'row')} of yours"
+        labels.text(0, i + 0.22, rows, va="center", fontsize=7.5, color=_GREY)
         for part, color, side in (("before", _GREY, -_OFFSET), ("after", _BLUE, _OFFSET)):
             text = formatting.median_and_interval(entry[part]["median"], *entry[part]["interval_90"], unit)
             values.text(0.04, i + side, text, va="center", fontsize=8, color=color, parse_math=False)

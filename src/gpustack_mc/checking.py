@@ -8,9 +8,7 @@ from gpustack_mc import formatting, priors
 from gpustack_mc.scenario import load_scenario
 
 
-def assumptions(
-    source: str | Path, overrides: Iterable[str] = (), calibration: Path | None = None
-) -> dict[str, Any]:
+def assumptions(source: str | Path, overrides: Iterable[str] = (), calibration: Path | None = None) -> dict[str, Any]:
     """Return every input with its median, 90% interval, origin and source; with a prior pack when one is given.
 
     Raises

@@ -1,7 +1,7 @@
 """A prior pack: what the user's own runs say of the inputs, kept in a folder of plain files.
 
-``pack.json`` says what was learned from what, ``measurements.csv`` holds the measurements of all inputs but utilisation,
-and ``draws.csv`` the joint draws of the utilisation program that know the user's runs. A pack belongs to the shipped
+``pack.json`` says what was learned from what, ``measurements.csv`` holds the measurements of all inputs but those of
+utilisation, and ``draws.csv`` the joint draws of the utilisation program that know the user's runs. A pack belongs to the shipped
 priors that it was made with, and is refused with others.
 """
 
@@ -201,7 +201,9 @@ def load(folder: Path | str) -> Pack:
         for name, digest in record["files"].items():
             content[name] = (folder / name).read_bytes()
             if name not in FILES or hashlib.sha256(content[name]).hexdigest() != digest:
-                raise InputError("pack-changed", "the file was changed after it was made.", _AGAIN, Place(str(folder / name)))
+                raise InputError(
+                    "pack-changed", "the file was changed after it was made.", _AGAIN, Place(str(folder / name))
+                )
         measurements = tuple(_read_measurements(content[MEASUREMENTS].decode("utf-8")))
         fitted = _read_team(record, content)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -208,7 +208,7 @@ def at_scores(marginal: Marginal, z: np.ndarray) -> np.ndarray:
 
 
 def scores(marginal: Marginal, values: Sequence[float] | np.ndarray) -> np.ndarray:
-    r"""Normal scores :math:`\Phi^{-1}(F(x))` of values, infinite beyond the ends of the marginal's table; shape (n,)."""
+    r"""Normal scores :math:`\Phi^{-1}(F(x))` of values, infinite beyond the ends of the table; shape (n,)."""
     z = np.linspace(-TABLE_Z, TABLE_Z, TABLE_SIZE)
     table = at_scores(marginal, z)
     x = np.asarray(values, dtype=float)

@@ -56,7 +56,7 @@ def refit_all(as_json: bool, progress: Callable[[str], None], root: Path | None 
     if as_json:
         return json.dumps({"schema_version": 1, "refitted": done}, indent=1, allow_nan=False)
     total = sum(entry["seconds"] for entry in done.values())
-    return f"{len(done)} priors refitted in {total:.0f} s, all with sound diagnostics; `git diff priors` shows what changed."
+    return f"{len(done)} priors refitted in {total:.0f} s, diagnostics sound; `git diff priors` shows what changed."
 
 
 def _checkout() -> Path:
@@ -70,7 +70,9 @@ def _checkout() -> Path:
 def _require_sound(quantity: str, record: dict[str, Any]) -> None:
     """Stop at the first fit whose record names a problem, as those that are sampled do."""
     if record.get("problem"):
-        fix = f"Follow this in priors/{quantity}/prior.yaml and run it again; `git checkout priors/{quantity}` undoes it."
+        fix = (
+            f"Follow this in priors/{quantity}/prior.yaml and run it again; `git checkout priors/{quantity}` undoes it."
+        )
         raise RefitError("diagnostics", f"{quantity}: {record['problem']}.", fix)
 
 

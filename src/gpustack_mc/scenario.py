@@ -368,9 +368,7 @@ class _Resolver(Reader):
             marginal=marginal, origin="calibrated", prior=words, sources=(source, *shipped.sources), missed=()
         )
 
-    def _fitted(
-        self, name: str, prior: str, facts: Facts, path: yamlfile.Path_, pack: "Pack | None" = None
-    ) -> Input:
+    def _fitted(self, name: str, prior: str, facts: Facts, path: yamlfile.Path_, pack: "Pack | None" = None) -> Input:
         quantity = BY_NAME[name]
         fit = catalog.fit_record(prior)
         try:
@@ -506,8 +504,8 @@ class _Resolver(Reader):
             low, high = priors.quantiles(prediction.marginal, [0.05, 0.95])
             if inputs[name].origin == "entered" and not low <= middle[name] <= high:
                 yield (
-                    f"your {name} of {middle[name]:.3g} is outside of what {self._whose()} runs at {file.cluster.precision} "
-                    f"lead to expect (90%: {low:.2g} – {high:.2g})"
+                    f"your {name} of {middle[name]:.3g} is outside of what {self._whose()} runs at "
+                    f"{file.cluster.precision} lead to expect (90%: {low:.2g} – {high:.2g})"
                 )
         years = {"1yr": 1, "3yr": 3}.get(file.market.term)
         count = middle["accelerator_count"]

@@ -108,7 +108,8 @@ def of_runs(
         for item, pit in ((evidence[i], pits[i]) for i in worst[:_NAMED])
     ]
     if len(worst) > _NAMED:
-        more = f"{len(worst):,} of {len(evidence):,} observations are below {limit:g}; {limit * len(evidence):.0f} expected by chance."
+        chance = f"{limit * len(evidence):.0f} expected by chance"
+        more = f"{len(worst):,} of {len(evidence):,} observations are below {limit:g}; {chance}."
         found.append(Surprise("utilization", "", None, float(tails[worst[_NAMED]]), more))
     if len(evidence) > 1:
         tail = tail_of_runs(draws, evidence, constants, settings)
@@ -117,10 +118,8 @@ def of_runs(
     return found
 
 
-def of_measurements(
-    quantity: str, scored: Sequence[tuple[str, float]], share: float, limit: float
-) -> list[Surprise]:
-    """Measurements of an input, given as (run, normal score), with a tail probability below `limit`, and all together."""
+def of_measurements(quantity: str, scored: Sequence[tuple[str, float]], share: float, limit: float) -> list[Surprise]:
+    """Measurements of an input, as (run, normal score), with a tail probability below `limit`, and all together."""
     from scipy.special import ndtr
 
     pits = [(float(ndtr(score)), run_id) for run_id, score in scored]

@@ -1,4 +1,4 @@
-"""Reads a user's table of runs for `gpustack_mc.calibration`: what each row measures, and why others measure nothing."""
+"""Reads a user's table of runs: what each row measures, and why others measure nothing."""
 
 import contextlib
 import datetime
@@ -12,9 +12,16 @@ from gpustack_mc import catalog, run_columns
 from gpustack_mc.constants import FLOP_PER_PARAM_AND_TOKEN, HOURS_PER_DAY, SECONDS_PER_HOUR, WATTS_PER_MEGAWATT
 from gpustack_mc.errors import InputError, Place, did_you_mean
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.run_columns import COLUMNS, MEASURED, NAMES, UTILIZATION
+from gpustack_mc.run_columns import COLUMNS, MEASURED, NAMES
 from gpustack_mc.run_table import (
-    LARGEST_UTILIZATION, NOTHING, SMALLEST_UTILIZATION, Skipped, UnusableError, known_accelerator, positive, records,
+    LARGEST_UTILIZATION,
+    NOTHING,
+    SMALLEST_UTILIZATION,
+    Skipped,
+    UnusableError,
+    known_accelerator,
+    positive,
+    records,
 )  # fmt: skip
 
 IT_POWER = "it_power"
@@ -175,7 +182,9 @@ class _Reader:
         if not self.codecarbon:
             raise UnusableError(f"run id {run_id[:60]!r} is already on line {first}: give each run its own.")
         # A tracker that is flushed writes a row each time, whose figures are those since its start.
-        self.skipped.append(Skipped(first, f"run id {run_id[:60]!r} is logged again on line {line}, with all its energy."))
+        self.skipped.append(
+            Skipped(first, f"run id {run_id[:60]!r} is logged again on line {line}, with all its energy.")
+        )
         del self.runs[run_id]
 
     def _run(self, line: int, run_id: str, cells: dict[str, str]) -> Run:
@@ -198,7 +207,6 @@ class _Reader:
             raise UnusableError("; ".join(reasons) or "no measurement on this line.")
         self.unused += [Skipped(line, reason) for reason in reasons]
         return Run(line, run_id, row, utilization, measured, _facts(values, words, cells, chip))
-
 
     def _chip(self, word: str) -> dict[str, Any]:
         """Return the accelerator of a row; trackers write its name as the driver does."""
@@ -287,7 +295,9 @@ def _row(values: Mapping[str, float], words: Mapping[str, str], cells: Mapping[s
     return {key: value for key, value in row.items() if value not in (None, "")}
 
 
-def _facts(values: Mapping[str, float], words: Mapping[str, str], cells: Mapping[str, str], chip: dict) -> dict[str, Any]:
+def _facts(
+    values: Mapping[str, float], words: Mapping[str, str], cells: Mapping[str, str], chip: dict
+) -> dict[str, Any]:
     region = ""
     if cells.get("region"):
         try:
@@ -474,7 +484,9 @@ def _with_energy(
     if basis.startswith("codecarbon"):
         reasons.append("energy_mwh of CodeCarbon mixes measured and modelled parts; give its emissions.csv itself.")
     elif scope is None and basis:
-        reasons.append(f"energy_basis {basis[:40]!r} is no measurement; measured_gpu, measured_it or measured_facility.")
+        reasons.append(
+            f"energy_basis {basis[:40]!r} is no measurement; measured_gpu, measured_it or measured_facility."
+        )
     elif scope is None:
         reasons.append("energy_mwh needs energy_basis: measured_gpu, measured_it or measured_facility.")
     elif hours is None:
