@@ -1,8 +1,8 @@
 """A prior pack: what the user's own runs say of the inputs, kept in a folder of plain files.
 
 ``pack.json`` says what was learned from what, ``measurements.csv`` holds the measurements of all inputs but those of
-utilisation, and ``draws.csv`` the joint draws of the utilisation program that know the user's runs. A pack belongs to the shipped
-priors that it was made with, and is refused with others.
+utilisation, and ``draws.csv`` the joint draws of the utilisation program that know the user's runs. A pack belongs to
+the shipped priors that it was made with, and is refused with others.
 """
 
 import csv
