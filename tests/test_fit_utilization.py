@@ -141,12 +141,13 @@ def direct(draws, evidence, run_variance, constants, settings, s):
     """Gaussian conditioning of one draw on all observations at once, by matrices."""
     p = {name: value[s] for name, value in draws.scalar.items()}
     prior = np.diag([p["family_sd"] ** 2, p["family_slope_sd"] ** 2, run_variance[s]])
-    parts = [predicting._observation(draws, item, constants, settings) for item in evidence]
+    expected, noise, unknown = (part[:, s] for part in predicting.observations(draws, evidence, constants, settings))
     h = np.array([[1.0, min(np.log10(item.row["params_active"] / 1e10), 0), item.same_run] for item in evidence])
-    noise = np.diag(
-        [part[1][s] + (0 if item.same_run else p["run_sd"] ** 2) for part, item in zip(parts, evidence, strict=True)]
-    )
-    gap = np.array([item.value - part[0][s] for part, item in zip(parts, evidence, strict=True)])
+    # Observations of one earlier run share its effect and its unknown covariates.
+    own = [item.run or ("predicted" if item.same_run else i) for i, item in enumerate(evidence)]
+    shared = np.array([[float(a == b != "predicted") for a in own] for b in own])
+    noise = np.diag(noise) + shared * (p["run_sd"] ** 2 + unknown[:, None])
+    gap = np.array([item.value for item in evidence]) - expected
     total = h @ prior @ h.T + noise
     gain = prior @ h.T @ np.linalg.inv(total)
     return gain @ gap, prior - gain @ h @ prior, stats.multivariate_normal.logpdf(gap, np.zeros(len(gap)), total)
@@ -157,6 +158,8 @@ def test_sequential_updates_equal_conditioning_at_once(stored):
     evidence = [
         predicting.Evidence(PLAN, "total", np.log(0.25)),
         predicting.Evidence(PLAN | {"params_active": 1e9}, "compute_only", np.log(0.3), loose=True),
+        predicting.Evidence(PLAN | {"params_active": 3e9}, "total", np.log(0.28), run="b"),
+        predicting.Evidence(PLAN | {"params_active": 3e9, "mfu_convention": "6N_only"}, "mfu", np.log(0.33), run="b"),
         predicting.Evidence(PLAN | {"mfu_convention": "6N+attn_full"}, "mfu", np.log(0.35), same_run=True),
     ]
     run_variance = draws.scalar["run_sd"] ** 2

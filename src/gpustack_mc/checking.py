@@ -8,15 +8,15 @@ from gpustack_mc import formatting, priors
 from gpustack_mc.scenario import load_scenario
 
 
-def assumptions(source: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Return every input with its median, 90% interval, origin and source.
+def assumptions(source: str | Path, overrides: Iterable[str] = (), calibration: Path | None = None) -> dict[str, Any]:
+    """Return every input with its median, 90% interval, origin and source; with a prior pack when one is given.
 
     Raises
     ------
     InputError
         The scenario is wrong.
     """
-    problem = load_scenario(source, overrides)
+    problem = load_scenario(source, overrides, calibration)
     inputs = {}
     for key, item in problem.inputs.items():
         low, middle, high = (float(value) for value in priors.quantiles(item.marginal, [0.05, 0.5, 0.95]))
@@ -60,12 +60,4 @@ def _about(entry: dict[str, Any]) -> str:
 
 
 def _value(entry: dict[str, Any]) -> str:
-    low, high = entry["interval_90"]
-    step = formatting.step_for(entry["median"], entry["unit"])
-    digits = [formatting.digits_for(value, low, high, 0.0, entry["unit"]) for value in (low, entry["median"], high)]
-    middle = formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=low == high)
-    return (
-        middle
-        if low == high
-        else f"{middle} ({formatting.interval(low, high, entry['unit'], (digits[0], digits[2]), step)})"
-    )
+    return formatting.median_and_interval(entry["median"], *entry["interval_90"], entry["unit"])

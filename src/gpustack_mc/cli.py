@@ -24,6 +24,13 @@ set_option = click.option(
     metavar="KEY=VALUE",
     help="Change a value of the scenario, e.g. --set mfu=0.4 or --set cluster.count=4096.",
 )
+priors_option = click.option(
+    "--priors",
+    "calibration",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Priors calibrated on your own runs, see `gpustack-mc calibrate`.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object; errors are JSON on stderr.")
 
 
@@ -51,6 +58,7 @@ def cli() -> None:
 @click.option("--no-plots", is_flag=True, help="Draw no pictures.")
 @click.option("--input-plot", is_flag=True, help="Draw the inputs too.")
 @click.option("--no-files", is_flag=True, help="Write no files at all.")
+@priors_option
 def run(
     scenario: str,
     overrides: tuple[str, ...],
@@ -63,6 +71,7 @@ def run(
     no_plots: bool,
     input_plot: bool,
     no_files: bool,
+    calibration: Path | None,
 ) -> None:
     """Put intervals on one training run: SCENARIO is a YAML file, a shipped scenario, or - for standard input."""
     from gpustack_mc.compilation import use_cache
@@ -80,6 +89,7 @@ def run(
             pictures=[] if no_plots else ["intervals", "sensitivity"] + ["inputs"] * input_plot,
             with_files=not no_files,
             progress=progress,
+            calibration=calibration,
         )
     if as_json:
         click.echo(json.dumps(done.summary, indent=2, allow_nan=False))
@@ -93,12 +103,13 @@ def run(
 @cli.command()
 @scenario_argument
 @set_option
+@priors_option
 @json_option
-def check(scenario: str, overrides: tuple[str, ...], as_json: bool) -> None:
+def check(scenario: str, overrides: tuple[str, ...], calibration: Path | None, as_json: bool) -> None:
     """Say what is wrong with SCENARIO, or what will be assumed; nothing is computed."""
     from gpustack_mc import checking
 
-    found = checking.assumptions(scenario, overrides)
+    found = checking.assumptions(scenario, overrides, calibration)
     click.echo(json.dumps(found, indent=2) if as_json else checking.text(found))
 
 
@@ -157,6 +168,24 @@ def validate(data: Path | None, refit: bool, out: Path | None, as_json: bool) ->
     from gpustack_mc.validation import run_validation
 
     click.echo(run_validation(data, refit, out, as_json, lambda line: click.echo(line, err=True)))
+
+
+@cli.command()
+@click.argument("table", required=False, type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the prior pack.")
+@click.option("--refit", is_flag=True, help="Rebuild the shipped priors from priors/ instead; in a checkout only.")
+@click.option("--columns", is_flag=True, help="List the columns that a table of runs may have.")
+@json_option
+def calibrate(table: Path | None, out: Path | None, refit: bool, columns: bool, as_json: bool) -> None:
+    """Update the priors with your own runs: TABLE is a CSV file, `run --priors` uses the pack that is written."""
+    if columns:
+        from gpustack_mc import listing
+
+        listing.echo(listing.columns(), as_json)
+        return
+    from gpustack_mc import calibration
+
+    click.echo(calibration.command(table, out, refit, as_json, lambda line: click.echo(line, err=True)))
 
 
 @cli.group()

@@ -48,6 +48,28 @@ class Efficiency(NamedTuple):
     correlation: float = 0.0
 
 
+class TeamFit(NamedTuple):
+    """A fit that knows a team's own runs, see `gpustack_mc.pack`.
+
+    Attributes
+    ----------
+    draws : Draws
+    team : Team
+        Of the family that the scenario's run belongs to.
+    constants, settings : mapping
+    loose : float
+        Share of the team's totals that are rounded or second-hand.
+    runs : int
+    """
+
+    draws: program.Draws
+    team: program.Team
+    constants: Mapping[str, float]
+    settings: Mapping[str, Any]
+    loose: float
+    runs: int
+
+
 @functools.cache
 def draws() -> program.Draws:
     """Return the stored joint draws."""
@@ -99,7 +121,7 @@ def planned_run(
 
 def efficiency(
     file: ScenarioFile, accelerator: Accelerator | None, middle: Mapping[str, float], year: int | None,
-    evidence: Sequence[program.Evidence] = (), window: running.Window | None = None,
+    evidence: Sequence[program.Evidence] = (), window: running.Window | None = None, *, team: TeamFit | None = None,
 ) -> Efficiency:  # fmt: skip
     """Predict MFU and goodput of a scenario, or of the rest of it.
 
@@ -108,9 +130,11 @@ def efficiency(
     file, accelerator, middle, year
         As for `planned_run`.
     evidence : sequence of Evidence
-        Observations of the user's earlier runs, or of this one.
+        Observations of this run.
     window : Window, optional
         Losses of the days so far; the prediction is then of the rest of the run.
+    team : TeamFit, optional
+        The run is the team's next one, whose hours are counted as those of its earlier runs were.
     """
     fit = catalog.fit_record("utilization")
     row = planned_run(file, accelerator, middle, year)
@@ -118,22 +142,30 @@ def efficiency(
     # published record counts them is then left out.
     own_books = window is not None and "accounting" not in file.model_fields_set
     clean = file.accounting == "clean" or own_books or file.reliability is not None
-    record = program.CLEAN if clean else published_record(fit["constants"])
-    found = program.predict(draws(), [row], fit["constants"], fit["settings"], record=record, evidence=evidence)
+    if team is None:
+        posterior, learned, fixed = draws(), None, (fit["constants"], fit["settings"])
+        record = published_record(fit["constants"])
+    else:
+        posterior, learned, fixed = team.draws, team.team, (team.constants, team.settings)
+        record = program.Record(loose=team.loose)
+    record = program.CLEAN if clean else record
+    found = program.predict(posterior, [row], *fixed, record=record, evidence=evidence, team=learned)
     weights, means, sds = (part[0] for part in found.log_mfu)
     losses, log_goodput, correlation = weights, found.log_goodput, 0.0
     if window is not None:
         rest = running.rest_of_run(
-            draws(), found, window, record, settings=fit["settings"],
+            posterior, found, window, record, settings=fixed[1], known_team=team is not None,
             resolution=catalog.observed_settings()["loss_resolution"],
         )  # fmt: skip
         weights, means, sds, losses, log_goodput, correlation = rest
+    elif team is not None:
+        correlation = running.tie(weights, means, sds, log_goodput)
     stated = sorted(set(row) - {"kind", "params_active", "tokens", "peak_16bit_flop_per_s"})
     others = sum(fit["rows"].values()) - fit["rows"]["training"]
     words = f"{fit['rows']['training']} runs of {fit['families']} families, {others} benchmarks and reports"
     return Efficiency(
-        _tabulated(weights, means + log_peak_ratio(row, middle), sds),
-        _tabulated(losses, log_goodput),
+        tabulated(weights, means + log_peak_ratio(row, middle), sds),
+        tabulated(losses, log_goodput),
         f"{words}, given {', '.join(stated)}"
         + ("; exact books" if clean else "")
         + ("; then the days so far" if window is not None else ""),
@@ -146,7 +178,7 @@ def log_peak_ratio(row: Mapping[str, Any], middle: Mapping[str, float]) -> float
     return float(np.log(row["peak_16bit_flop_per_s"] / middle["peak_flop_per_s"]))
 
 
-def _tabulated(weights: np.ndarray, means: np.ndarray, sds: np.ndarray | None = None) -> Marginal:
+def tabulated(weights: np.ndarray, means: np.ndarray, sds: np.ndarray | None = None) -> Marginal:
     """Quantile table of exp(y), at most 1, with y a mixture of normals, or of points, of shape (components,)."""
     if sds is None:
         points, weight = means, weights

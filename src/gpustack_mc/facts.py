@@ -1,5 +1,8 @@
 """What a scenario says about itself, in the terms in which fitted priors choose a population."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from gpustack_mc import catalog, priors
@@ -62,24 +65,107 @@ def _covariates(
 ) -> dict[str, float]:
     """Numbers for regressions, at the median of what is uncertain; what is unknown is absent."""
     middle = medians(inputs)
-    size = float(np.log10(middle.get("active_params", middle["params"]) / 1e9))
-    covariates = {
-        "log10_active_params_b": size,
-        "size_below_1b": min(size, 0.0),
-        "log10_params_b": float(np.log10(middle["params"] / 1e9)),
-        "log10_peak_tflops": float(np.log10(middle["peak_flop_per_s"] / 1e12)),
-        "log10_count": float(np.log10(middle["accelerator_count"])),
-        "moe": float(moe),
-        "fp8": float(file.cluster.precision == "fp8"),
-        "fp16": float(file.cluster.precision == "fp16"),
-    }
+    return covariates(
+        params=middle["params"],
+        active_params=middle.get("active_params", middle["params"]),
+        peak_flop_per_s=middle["peak_flop_per_s"],
+        count=middle["accelerator_count"],
+        moe=moe,
+        precision=file.cluster.precision,
+        accelerator=accelerator,
+        year=year,
+    )
+
+
+def covariates(
+    *, params: float | None = None, active_params: float | None = None, peak_flop_per_s: float | None = None,
+    count: float | None = None, moe: bool | None = None, precision: str | None = None,
+    accelerator: Accelerator | None = None, year: int | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """Return the numbers that regressions of fitted priors ask for; of what is None there are none."""
+    found: dict[str, float] = {}
+    if active_params is not None:
+        size = float(np.log10(active_params / 1e9))
+        found |= {"log10_active_params_b": size, "size_below_1b": min(size, 0.0)}
+    if params is not None:
+        found["log10_params_b"] = float(np.log10(params / 1e9))
+    if peak_flop_per_s is not None:
+        found["log10_peak_tflops"] = float(np.log10(peak_flop_per_s / 1e12))
+    if count is not None:
+        found["log10_count"] = float(np.log10(count))
+    if moe is not None:
+        found["moe"] = float(moe)
+    if precision is not None:
+        found |= {"fp8": float(precision == "fp8"), "fp16": float(precision == "fp16")}
     if accelerator:
-        covariates["log10_bandwidth_tb_s"] = float(np.log10(accelerator.memory_bandwidth_tb_s))
-        covariates["release_year_minus_2022"] = float(accelerator.release_year - 2022)
-        covariates[f"generation={accelerator.generation}"] = 1.0
+        found["log10_bandwidth_tb_s"] = float(np.log10(accelerator.memory_bandwidth_tb_s))
+        found["release_year_minus_2022"] = float(accelerator.release_year - 2022)
+        found[f"generation={accelerator.generation}"] = 1.0
     if year is not None:
-        covariates["year_minus_2024"] = float(year - 2024)
-    return covariates
+        found["year_minus_2024"] = float(year - 2024)
+    return found
+
+
+# What is taken for granted where a scenario says nothing.
+UNSTATED = Facts(
+    {
+        "region": ("WORLD",),
+        "term": ("on_demand",),
+        "architecture": ("dense",),
+        "precision": ("bf16",),
+        "carbon_basis": ("direct", "lifecycle"),
+    },
+    covariates(moe=False, precision="bf16"),
+)
+
+
+def stated_facts(row: Mapping[str, Any]) -> Facts:
+    """Return what a row of a table says of itself; facts that it does not state are absent.
+
+    Parameters
+    ----------
+    row : mapping
+        Any of ``accelerator`` (its known name), ``region`` (its id), ``operator``, ``provider_kind``, ``term``,
+        ``carbon_basis``, ``architecture``, ``precision``, ``year``, ``params``, ``active_params``,
+        ``n_accelerators``; empty for what is not stated.
+    """
+    ladders: dict[str, tuple[str, ...]] = {
+        key: (str(row[key]),)
+        for key in ("operator", "provider_kind", "term", "carbon_basis", "architecture", "precision")
+        if row.get(key)
+    }
+    accelerator = catalog.accelerators()[row["accelerator"]] if row.get("accelerator") else None
+    if accelerator:
+        ladders["accelerator"] = accelerator.ladder
+    if row.get("region"):
+        ladders["region"] = catalog.region_ladder(catalog.regions()[row["region"]])
+
+    def number(key: str) -> float | None:
+        return float(row[key]) if row.get(key) not in (None, "") else None
+
+    precision = str(row.get("precision") or "bf16")
+    year = number("year")
+    params, active = number("params"), number("active_params")
+    known = covariates(
+        params=params,
+        active_params=active if active is not None else params,
+        peak_flop_per_s=accelerator.peak_flop_per_s[precision] if accelerator else None,
+        count=number("n_accelerators"),
+        moe=row["architecture"] == "moe" if row.get("architecture") else None,
+        precision=row.get("precision") or None,
+        accelerator=accelerator,
+        year=None if year is None else int(year),
+    )
+    return Facts(ladders, known, None if year is None else int(year))
+
+
+def overlaid(below: Facts, above: Facts) -> Facts:
+    """Return facts of which those in `above` win."""
+    kept = dict(below.covariates)
+    if "accelerator" in above.ladders:
+        kept = {key: value for key, value in kept.items() if not key.startswith("generation=")}
+    year = above.year if above.year is not None else below.year
+    return Facts(below.ladders | above.ladders, kept | above.covariates, year)
 
 
 def _carbon_bases(file: ScenarioFile, region: Region) -> tuple[str, ...]:

@@ -124,3 +124,16 @@ def count(value: float) -> str:
         if value >= start:
             return f"{value / start:.3g}{suffix}" if value < start * 1e3 else f"{value / start:,.0f}{suffix}"
     return f"{value:,.0f}"
+
+
+def median_and_interval(middle: float, low: float, high: float, unit: str) -> str:
+    """Write a median with its 90% interval in one display unit, e.g. ``0.33 (0.21 – 0.52)``; a fixed value alone."""
+    step = step_for(middle, unit)
+    digits = [digits_for(value, low, high, 0.0, unit) for value in (low, middle, high)]
+    text = with_unit(middle, unit, digits[1], step, exact=low == high)
+    return text if low == high else f"{text} ({interval(low, high, unit, (digits[0], digits[2]), step)})"
+
+
+def plural(number_of: int, noun: str) -> str:
+    """Write a count with its noun: 1 run, 2 runs."""
+    return f"{number_of:,} {noun}{'' if number_of == 1 else 's'}"

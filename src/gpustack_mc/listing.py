@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from gpustack_mc import catalog
+from gpustack_mc import catalog, run_columns
 from gpustack_mc import priors as marginals
 from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.quantities import BY_NAME, INPUTS, QUANTITIES
@@ -47,6 +47,20 @@ def quantities() -> Table:
             "description": q.description,
         }
         for q in QUANTITIES
+    ]
+
+
+def columns() -> Table:
+    """Return the columns that a table of the user's own runs may have."""
+    return [
+        {
+            "column": c.name,
+            "unit": c.unit,
+            "informs": c.informs,
+            "also": "; ".join(c.aliases),
+            "description": c.description,
+        }
+        for c in run_columns.COLUMNS.values()
     ]
 
 

@@ -199,6 +199,22 @@ def quantiles(marginal: Marginal, u: Sequence[float] | np.ndarray) -> np.ndarray
         return np.asarray(quantile(form, arrays, points, _ndtri(points), np, _ndtri))
 
 
+def at_scores(marginal: Marginal, z: np.ndarray) -> np.ndarray:
+    """Evaluate a marginal at normal scores: the value whose probability is that of `z`; shape (n,)."""
+    from scipy.special import ndtr
+
+    form, arrays = kernel(marginal)
+    return np.asarray(quantile(form, arrays, ndtr(z), z, np, _ndtri))
+
+
+def scores(marginal: Marginal, values: Sequence[float] | np.ndarray) -> np.ndarray:
+    r"""Normal scores :math:`\Phi^{-1}(F(x))` of values, infinite beyond the ends of the table; shape (n,)."""
+    z = np.linspace(-TABLE_Z, TABLE_Z, TABLE_SIZE)
+    table = at_scores(marginal, z)
+    x = np.asarray(values, dtype=float)
+    return np.where(x < table[0], -np.inf, np.where(x > table[-1], np.inf, np.interp(x, table, z)))
+
+
 # ---- from what people state to a marginal ------------------------------------------------------------------------
 
 

@@ -49,8 +49,9 @@ class Input(NamedTuple):
         The quantity's name; with ``@phase`` when it belongs to one phase only.
     quantity : Quantity
     marginal : Marginal
-    origin : {"entered", "fitted", "cited", "assumed", "derived"}
-        Stated by the user, fitted to data, from a data sheet, judged from the rows named, or computed from the others.
+    origin : {"entered", "calibrated", "fitted", "cited", "assumed", "derived"}
+        Stated by the user, fitted to the user's own runs, fitted to published data, from a data sheet, judged from the
+        rows named, or computed from the others.
     prior : str
         One line: which population or statement this is.
     sources : tuple of Source

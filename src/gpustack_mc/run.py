@@ -58,6 +58,7 @@ def run_scenario(
     pictures: Sequence[str] = ("intervals", "sensitivity"),
     with_files: bool = True,
     progress: Callable[[float], None] = lambda share: None,
+    calibration: Path | None = None,
 ) -> Done:
     """Run a scenario and write ``result.nc``, ``summary.json`` and the pictures, each whole or not at all.
 
@@ -77,6 +78,8 @@ def run_scenario(
         Whether to write at all.
     progress : callable
         Called with the share of the sampling that is done.
+    calibration : Path, optional
+        Folder of a prior pack.
 
     Raises
     ------
@@ -86,7 +89,7 @@ def run_scenario(
     if not FEWEST_SAMPLES <= samples <= MOST_SAMPLES:
         found = f"--samples {samples:,} is not between {FEWEST_SAMPLES} and {MOST_SAMPLES:,}."
         raise InputError("bad-samples", found, "65536 gives three digits.")
-    problem = load_scenario(source, overrides)
+    problem = load_scenario(source, overrides, calibration)
     if pictures and problem.file.reliability is not None:
         pictures = [*pictures, "checkpoints"]
     folder = out if out is not None else Path("reports") / storage.slug(_stem(source, problem.name))

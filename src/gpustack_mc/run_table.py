@@ -4,7 +4,7 @@ import csv
 import functools
 import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ SMALLEST_TOKENS = 1e6
 LARGEST_UTILIZATION = {"": 1.0, "fp8": 2.0}
 SMALLEST_UTILIZATION = 0.001
 
-_NOTHING = ("", "unknown")
+NOTHING = ("", "unknown")
 
 
 class Skipped(NamedTuple):
@@ -62,10 +62,10 @@ def read_runs(path: Path) -> tuple[list[dict[str, Any]], list[Skipped]]:
     rows: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
     seen: dict[str, int] = {}
-    for line, cells in _records(path):
+    for line, cells in records(path, _header):
         try:
             row = _run(line, cells, seen)
-        except _UnusableError as error:
+        except UnusableError as error:
             skipped.append(Skipped(line, str(error)))
             continue
         seen[row["run_id"]] = line
@@ -76,8 +76,27 @@ def read_runs(path: Path) -> tuple[list[dict[str, Any]], list[Skipped]]:
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------
-def _records(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the line and the cells of each row that is not blank."""
+Header = Callable[[Path, int, list[str]], list[str]]
+
+
+def records(path: Path, names: Header, columns: str = "") -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the line and the cells of each row that is not blank.
+
+    Parameters
+    ----------
+    path : Path
+    names : callable
+        From the path, the line and the cells of the header to the names of the columns; raises an InputError for a
+        header that cannot be used.
+    columns : str
+        What to say of an empty file; what `read_runs` needs when omitted.
+
+    Yields
+    ------
+    line : int
+    cells : dict of str to str
+        By column; under ``""`` the word ``extra`` when the row has more cells than the header.
+    """
     reader = csv.reader(io.StringIO(_text(path), newline=""))
     header: list[str] | None = None
     end = 0
@@ -87,7 +106,7 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
             if not any(cell.strip() for cell in cells):
                 continue
             if header is None:
-                header = _header(path, line, cells)
+                header = names(path, line, cells)
                 continue
             extra = len(cells) > len(header) and any(cell.strip() for cell in cells[len(header) :])
             cells += [""] * (len(header) - len(cells))
@@ -97,7 +116,7 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         fix = "Check the quotes on this line; a quote that is not closed swallows what follows."
         raise InputError("csv", f"this is not CSV: {error}.", fix, Place(str(path), reader.line_num or 1)) from error
     if header is None:
-        raise InputError("empty-file", "the file is empty.", _COLUMNS, Place(str(path)))
+        raise InputError("empty-file", "the file is empty.", columns or _COLUMNS, Place(str(path)))
 
 
 _COLUMNS = f"Give a header with {', '.join(REQUIRED)} and {' or '.join(PARAMS)}, then one run per line."
@@ -159,28 +178,28 @@ def _none_usable(path: Path, skipped: list[Skipped]) -> InputError:
 
 
 # ---- one row --------------------------------------------------------------------------------------------------------
-class _UnusableError(Exception):
-    """Why a row cannot be used."""
+class UnusableError(Exception):
+    """Why a row, or a cell of it, cannot be used."""
 
 
 def _run(line: int, cells: Mapping[str, str], seen: Mapping[str, int]) -> dict[str, Any]:
-    """Return a usable row, or raise `_UnusableError`."""
+    """Return a usable row, or raise `UnusableError`."""
     if cells[""]:
-        raise _UnusableError("more cells than the header has: quote cells that hold a comma.")
+        raise UnusableError("more cells than the header has: quote cells that hold a comma.")
     kind = cells.get("kind", "")
     if kind not in KINDS:
-        raise _UnusableError(f"kind is {kind[:40]!r}, not a training run.")
+        raise UnusableError(f"kind is {kind[:40]!r}, not a training run.")
     run_id = next((cells[name] for name in IDS if cells.get(name)), f"line {line}")
     if run_id in seen:
-        raise _UnusableError(f"run id {run_id[:60]!r} is already on line {seen[run_id]}: give each run its own.")
+        raise UnusableError(f"run id {run_id[:60]!r} is already on line {seen[run_id]}: give each run its own.")
     row: dict[str, Any] = {name: cells.get(name, "") for name in TEXTS}
     row |= {name: cells.get(name, "").lower() for name in WORDS}
     row |= {"line": line, "run_id": run_id, "family": row["family"] or run_id}
     row |= {name: _optional(cells, name) for name in OPTIONAL_NUMBERS}
-    row["accelerator_hours"] = _positive(cells, "accelerator_hours")
-    row["tokens"] = _positive(cells, "tokens")
+    row["accelerator_hours"] = positive(cells, "accelerator_hours")
+    row["tokens"] = positive(cells, "tokens")
     row["params_active"] = _params(cells, row["architecture"])
-    row |= _accelerator(cells["accelerator"])
+    row |= known_accelerator(cells["accelerator"])
     _require_units(row)
     return row
 
@@ -193,34 +212,35 @@ def _number(cells: Mapping[str, str], name: str) -> float:
         value = math.nan
     # float() also reads 1_000, nan and inf, which no table of runs means.
     if not math.isfinite(value) or "_" in text:
-        raise _UnusableError(f"{name} is not a number: {text[:40]!r}; write 7000000000 or 7e9.") from None
+        raise UnusableError(f"{name} is not a number: {text[:40]!r}; write 7000000000 or 7e9.") from None
     return value
 
 
-def _positive(cells: Mapping[str, str], name: str) -> float:
-    if cells.get(name, "") in _NOTHING:
-        raise _UnusableError(f"{name} is missing.")
+def positive(cells: Mapping[str, str], name: str) -> float:
+    """Return a number above zero, or raise `UnusableError`."""
+    if cells.get(name, "") in NOTHING:
+        raise UnusableError(f"{name} is missing.")
     value = _number(cells, name)
     if value <= 0:
-        raise _UnusableError(f"{name} is {cells[name]}: it must be above zero.")
+        raise UnusableError(f"{name} is {cells[name]}: it must be above zero.")
     return value
 
 
 def _optional(cells: Mapping[str, str], name: str) -> float | str:
     """Return a number, or an empty text where the table states none."""
-    return "" if cells.get(name, "") in _NOTHING else _positive(cells, name)
+    return "" if cells.get(name, "") in NOTHING else positive(cells, name)
 
 
 def _params(cells: Mapping[str, str], architecture: str) -> float:
     """Active parameters; those of a dense model are all of them."""
-    name = next((name for name in PARAMS if cells.get(name, "") not in _NOTHING), None)
+    name = next((name for name in PARAMS if cells.get(name, "") not in NOTHING), None)
     if name is None:
-        raise _UnusableError("params_active is missing.")
+        raise UnusableError("params_active is missing.")
     if name == "params_total" and architecture == "moe":
-        raise _UnusableError("params_active is missing: a mixture of experts computes with a part of params_total.")
-    value = _positive(cells, name)
+        raise UnusableError("params_active is missing: a mixture of experts computes with a part of params_total.")
+    value = positive(cells, name)
     if value < SMALLEST_PARAMS:
-        raise _UnusableError(f"{name} is {cells[name]}: params in billions? write 7e9.")
+        raise UnusableError(f"{name} is {cells[name]}: params in billions? write 7e9.")
     return value
 
 
@@ -240,24 +260,25 @@ def _found(word: str) -> dict[str, Any] | str:
     }
 
 
-def _accelerator(word: str) -> dict[str, Any]:
+def known_accelerator(word: str) -> dict[str, Any]:
+    """Return name, generation and 16-bit peak of an accelerator, or raise `UnusableError`."""
     found = _found(word)
     if isinstance(found, str):
-        raise _UnusableError(found)
+        raise UnusableError(found)
     return found
 
 
 def _require_units(row: Mapping[str, Any]) -> None:
     """Refuse a row whose utilisation no run can have: one of its numbers is in another unit."""
     if row["tokens"] < SMALLEST_TOKENS:
-        raise _UnusableError(f"tokens is {row['tokens']:g}: tokens in billions? write 2e12.")
+        raise UnusableError(f"tokens is {row['tokens']:g}: tokens in billions? write 2e12.")
     flop = FLOP_PER_PARAM_AND_TOKEN * row["params_active"] * row["tokens"]
     used = flop / (row["accelerator_hours"] * SECONDS_PER_HOUR * row["peak_16bit_flop_per_s"])
     largest = LARGEST_UTILIZATION.get(row["precision"], LARGEST_UTILIZATION[""])
     implied = f"accelerator_hours {row['accelerator_hours']:g} imply a utilisation of {used:.3g} of the 16-bit peak"
     if used > largest:
         fix = "hours in millions or per accelerator? write the hours of all accelerators together, as 6.4e6."
-        raise _UnusableError(f"{implied}, above {largest:g}: {fix}")
+        raise UnusableError(f"{implied}, above {largest:g}: {fix}")
     if used < SMALLEST_UTILIZATION:
         fix = "seconds for hours, or tokens or params in another unit?"
-        raise _UnusableError(f"{implied}, below {SMALLEST_UTILIZATION:g}: {fix}")
+        raise UnusableError(f"{implied}, below {SMALLEST_UTILIZATION:g}: {fix}")

@@ -145,10 +145,8 @@ def continued(reader: Statements, job: Job, inputs: Mapping[str, Input], phases:
     reader.stop_if_wrong()
     seen = job.seen
     found = dict(inputs)
-    correlations = {}
+    correlations: dict[tuple[str, str], float] = {}
     notes = list(_unexpected(seen, job.before))
-    if job.after.correlation and not found["goodput"].marginal.is_fixed and found["goodput"].origin == "fitted":
-        correlations["mfu", "goodput"] = job.after.correlation
     keys = {name: name for name in PHASE_KEYS} | {"active_params": phases[0].keys["active_params"]}
     for name, value, words in _spent(seen):
         keys[name] = f"{name}@{SO_FAR}"

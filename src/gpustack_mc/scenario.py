@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,8 +20,13 @@ from gpustack_mc.quantities import BY_NAME, INPUTS, Quantity
 from gpustack_mc.reading import Reader
 from gpustack_mc.statements import UNKNOWN
 
+if TYPE_CHECKING:
+    from gpustack_mc.pack import Pack
 
-def load_scenario(source: str | Path, overrides: Iterable[str] = ()) -> Problem:
+
+def load_scenario(
+    source: str | Path, overrides: Iterable[str] = (), calibration: "Pack | Path | str | None" = None
+) -> Problem:
     """Read, check and resolve a scenario.
 
     Parameters
@@ -30,18 +35,28 @@ def load_scenario(source: str | Path, overrides: Iterable[str] = ()) -> Problem:
         A path, or ``-`` for standard input.
     overrides : iterable of str
         ``key=value`` as given to ``--set``; values are YAML.
+    calibration : Pack or path, optional
+        A prior pack, see `gpustack_mc.pack`, that takes the place of shipped priors where it says something.
 
     Raises
     ------
     InputError
         Anything wrong with the file, with its place and the remedy.
     """
+    if isinstance(calibration, str | Path):
+        from gpustack_mc import pack
+
+        calibration = pack.load(calibration)
     document = yamlfile.parse(*yamlfile.read_text(source))
-    return _Resolver(document, tuple(overrides)).problem()
+    return _Resolver(document, tuple(overrides), calibration).problem()
 
 
 class _Resolver(Reader):
     """Gives every quantity of the model its distribution, from the document or from a prior."""
+
+    def __init__(self, document: yamlfile.Document, overrides: tuple[str, ...], calibration: "Pack | None" = None):
+        super().__init__(document, overrides)
+        self.pack = calibration
 
     def problem(self) -> Problem:
         file = self.structure()
@@ -57,19 +72,21 @@ class _Resolver(Reader):
         self.stop_if_wrong()
         facts = facts_of(file, accelerator, region, inputs, self._year(file))
         middle = medians(inputs | phase_inputs)
-        predict = functools.partial(efficiency, file, accelerator, middle, facts.year)
+        team = self.pack.team_fit if self.pack else None
+        predict = functools.partial(efficiency, file, accelerator, middle, facts.year, team=team)
         job = None
         if file.observed is not None:
             path = ("inputs", "interruption_rate")
             rate = self._prior_input(path[1], entered.get(path[1]), path, facts, {})
             row = planned_run(file, accelerator, middle, facts.year)
             job = running.observe(self, file, inputs | phase_inputs, phases, row, middle, rate, predict)
-        predicted = self._predicted(file, job.after if job else predict())
+        found = job.after if job else predict()
+        predicted = self._predicted(file, predict(team=None), found) if team else self._predicted(file, found)
         inputs |= self._prior_inputs(file, facts, entered, predicted)
         inputs |= phase_inputs
         rest = running.continued(self, job, inputs, phases) if job else running.Continued(inputs, phases, {}, ())
         inputs, phases, tied, surprises = rest
-        correlated, correlation = self._correlation(file, inputs, tied)
+        correlated, correlation = self._correlation(file, inputs, tied | self._tied(found, inputs))
         questions = self._questions(file)
         published = self._published(file)
         self.stop_if_wrong()
@@ -78,6 +95,7 @@ class _Resolver(Reader):
         order = {name: i for i, name in enumerate(BY_NAME)}
         ordered = dict(sorted(inputs.items(), key=lambda item: ("@" in item[0], order[item[1].quantity.name])))
         text = self.document.text + "".join(f"\n# --set {override}" for override in self.overridden.values())
+        text += f"\n# --priors with pack.json of SHA-256 {self.pack.digest}" if self.pack else ""
         return Problem(
             name=file.name,
             text=text,
@@ -334,22 +352,37 @@ class _Resolver(Reader):
         self, name: str, value: Any, path: yamlfile.Path_, facts: Facts, predicted: dict[str, Input]
     ) -> Input:
         if value is None:
-            return predicted.get(name) or self._fitted(name, name, facts, path)
+            return predicted.get(name) or self._fitted(name, name, facts, path, self.pack)
         if isinstance(value, schema.FittedPrior):
             return self._other_population(name, value, facts, path)
         return self._input(name, value, path)
 
-    def _predicted(self, file: schema.ScenarioFile, found: Efficiency) -> dict[str, Input]:
+    def _predicted(
+        self, file: schema.ScenarioFile, found: Efficiency, told: Efficiency | None = None
+    ) -> dict[str, Input]:
         """MFU and goodput, which are fitted jointly; MFU alone when goodput follows from failures."""
         fit = catalog.fit_record("utilization")
         source = Source(f"{len(fit['sources'])} reports of runs, see `gpustack-mc priors show mfu`", fit["data_file"])
         marginals = {"mfu": found.mfu} | ({"goodput": found.goodput} if file.reliability is None else {})
-        return {
+        shipped = {
             name: Input(name, BY_NAME[name], marginal, "fitted", found.words, (source,))
             for name, marginal in marginals.items()
         }
+        if told is None:
+            return shipped
+        runs = f"your {formatting.plural(self.pack.team_fit.runs, 'run')}"
+        return {name: self._calibrated(item, getattr(told, name), runs) for name, item in shipped.items()}
 
-    def _fitted(self, name: str, prior: str, facts: Facts, path: yamlfile.Path_) -> Input:
+    def _calibrated(self, shipped: Input, marginal: Marginal, what: str) -> Input:
+        """Return an input that the user's own runs moved; it says what it would be without them."""
+        low, middle, high = (float(value) for value in priors.quantiles(shipped.marginal, [0.05, 0.5, 0.95]))
+        words = f"on {what}; shipped prior {formatting.median_and_interval(middle, low, high, shipped.quantity.unit)}"
+        source = Source(f"{self.pack.record['table']}, in {self.pack.folder}", str(self.pack.folder))
+        return shipped._replace(
+            marginal=marginal, origin="calibrated", prior=words, sources=(source, *shipped.sources), missed=()
+        )
+
+    def _fitted(self, name: str, prior: str, facts: Facts, path: yamlfile.Path_, pack: "Pack | None" = None) -> Input:
         quantity = BY_NAME[name]
         fit = catalog.fit_record(prior)
         try:
@@ -364,7 +397,7 @@ class _Resolver(Reader):
             for key in population["sources"]
         )
         origin = "assumed" if population["method"].startswith("judged") else "fitted"
-        return Input(
+        item = Input(
             name,
             quantity,
             selection.marginal,
@@ -374,6 +407,10 @@ class _Resolver(Reader):
             population["where"],
             selection.missed,
         )
+        found = pack.calibrated(prior, facts, selection) if pack else None
+        if found is None:
+            return item
+        return self._calibrated(item, found.marginal, f"your {formatting.plural(found.count, 'measurement')}")
 
     def _other_population(self, name: str, value: schema.FittedPrior, facts: Facts, path: yamlfile.Path_) -> Input:
         if value.prior in catalog.JOINT:
@@ -413,6 +450,12 @@ class _Resolver(Reader):
             else:
                 ladders[key] = (str(value),)
         return Facts(ladders, facts.covariates, year)
+
+    def _tied(self, found: Efficiency, inputs: dict[str, Input]) -> dict[tuple[str, str], float]:
+        """Correlation of MFU and goodput where evidence ties them together, unless one of them is stated."""
+        both = [inputs[name] for name in ("mfu", "goodput") if name in inputs]
+        uncertain = [item for item in both if item.origin in ("fitted", "calibrated") and not item.marginal.is_fixed]
+        return {("mfu", "goodput"): found.correlation} if found.correlation and len(uncertain) == 2 else {}
 
     def _correlation(
         self, file: schema.ScenarioFile, inputs: dict[str, Input], tied: dict[tuple[str, str], float]
@@ -488,8 +531,8 @@ class _Resolver(Reader):
             low, high = priors.quantiles(prediction.marginal, [0.05, 0.95])
             if inputs[name].origin == "entered" and not low <= middle[name] <= high:
                 yield (
-                    f"your {name} of {middle[name]:.3g} is outside of what published runs at {file.cluster.precision} "
-                    f"lead to expect (90%: {low:.2g} – {high:.2g})"
+                    f"your {name} of {middle[name]:.3g} is outside of what {self._whose()} runs at "
+                    f"{file.cluster.precision} lead to expect (90%: {low:.2g} – {high:.2g})"
                 )
         years = {"1yr": 1, "3yr": 3}.get(file.market.term)
         count = middle["accelerator_count"]
@@ -504,6 +547,9 @@ class _Resolver(Reader):
                 f"owned cost is the run's share of the hardware; buying {count:,.0f} accelerators takes "
                 f"{formatting.with_unit(count * middle['capex'], 'USD', 2)} at the median price"
             )
+
+    def _whose(self) -> str:
+        return "your own" if self.pack is not None and self.pack.team_fit is not None else "published"
 
     def _basis(self, file: schema.ScenarioFile, inputs: dict[str, Input]) -> dict[str, str]:
         if inputs["grid_intensity"].origin == "entered":

@@ -29,7 +29,7 @@ HEADLINE = (
 )
 # The cost that a scenario did not ask for.
 OTHER_OWNERSHIP = {"own": "cost_rented_usd", "rent": "cost_owned_usd"}
-_ORIGINS = ("entered", "fitted", "assumed", "cited", "derived")
+_ORIGINS = ("entered", "calibrated", "fitted", "assumed", "cited", "derived")
 DRIVERS = 6
 _PARTS = ("so_far", "remaining")
 
@@ -539,6 +539,7 @@ def _closing(summary: dict[str, Any], width: int) -> list[str]:
     tally = {origin: sum(entry["origin"] == origin for entry in summary["inputs"].values()) for origin in _ORIGINS}
     words = {
         "entered": "from your file",
+        "calibrated": "calibrated on your runs",
         "fitted": "from fitted priors",
         "assumed": "judged from few data",
         "cited": "from data sheets",

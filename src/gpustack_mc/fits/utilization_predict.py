@@ -30,6 +30,11 @@ SCALARS = (
 )  # fmt: skip
 """Columns of ``draws.csv`` besides ``beta:<term>`` and ``generation:<name>``."""
 
+UNSURE = ("6N+attn_unspecified", "hw_recompute", "unknown")
+"""Conventions of a reported MFU that leave open what was counted."""
+
+_CHUNK = 512  # runs whose expectations under all draws are in memory together
+
 NEW_GENERATION = "new"
 """A generation that the fit does not know: a draw from their population."""
 
@@ -84,6 +89,9 @@ class Evidence(NamedTuple):
         The run that is to be predicted, or an earlier one.
     loose : bool
         The record is rounded or second-hand.
+    run : str
+        Which earlier run; observations of one run share its effect and its unknown covariates, so that its hours and
+        its MFU do not count twice. Empty for a run that is observed once.
     """
 
     row: Mapping[str, Any]
@@ -91,6 +99,23 @@ class Evidence(NamedTuple):
     value: float
     same_run: bool = False
     loose: bool = False
+    run: str = ""
+
+
+class Team(NamedTuple):
+    """What earlier runs say of a family's level and slope in each draw, and of the draws.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (draws, 2)
+    covariance : ndarray, shape (draws, 2, 2)
+    log_weight : ndarray, shape (draws,)
+        Log density of the observations in each draw; zeros for draws of a fit that saw these runs.
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    log_weight: np.ndarray
 
 
 class Prediction(NamedTuple):
@@ -158,28 +183,29 @@ def _expected(draws: Draws, found: table.Features) -> tuple[np.ndarray, np.ndarr
     return mean, found.variance @ (draws.beta**2).T
 
 
-def _observation(
-    draws: Draws, item: Evidence, constants: Mapping[str, float], settings: Mapping[str, Any]
-) -> tuple[np.ndarray, np.ndarray]:
-    """What each draw expects of the observation apart from (a, c, e), and its noise variance; shape (draws,)."""
+def observations(
+    draws: Draws, items: Sequence[Evidence], constants: Mapping[str, float], settings: Mapping[str, Any]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Expected values apart from (a, c, e), variances of noise and of unknown covariates; each (items, draws)."""
     p = draws.scalar
-    found = table.features([item.row], constants, settings)
-    mean, variance = (part[0] for part in _expected(draws, found))
-    if item.same_run:
-        variance = np.zeros_like(variance)  # its unknown covariates are those of the prediction: part of e
-    if item.kind == "mfu":
-        convention = item.row.get("mfu_convention") or "unknown"
-        unsure = convention in ("6N+attn_unspecified", "hw_recompute", "unknown")
-        counted = settings["attention_counted"][convention]
-        mean = mean + np.log1p(counted * np.expm1(found.log_attention[0]))
-        mean = mean + p["recompute_shift"] * (convention == "hw_recompute")
-        return mean, variance + p["mfu_sd_unsure" if unsure else "mfu_sd"] ** 2
-    variance = variance + settings["exact_record_sd"] ** 2 + item.loose * p["record_sd"] ** 2
-    mean = mean + item.loose * p["record_shift"]
-    if item.kind == "total":
-        # A column of the draws: evidence weighs them.
-        return mean - p["loss"], variance
-    return mean, variance
+    found = table.features([item.row for item in items], constants, settings)
+    mean, unknown = _expected(draws, found)
+    loose = np.array([[float(item.loose)] for item in items])
+    noise = settings["exact_record_sd"] ** 2 + loose * p["record_sd"] ** 2
+    mean = mean + loose * p["record_shift"]
+    kinds = np.array([item.kind for item in items])
+    total, reported = kinds == "total", kinds == "mfu"
+    # A column of the draws: evidence weighs them.
+    mean[total] -= p["loss"]
+    if reported.any():
+        conventions = np.array([item.row.get("mfu_convention") or "unknown" for item in items])[reported]
+        unsure = np.isin(conventions, UNSURE)[:, None]
+        counted = np.array([settings["attention_counted"][name] for name in conventions])
+        shift = np.log1p(counted * np.expm1(found.log_attention[reported]))[:, None]
+        recompute = (conventions == "hw_recompute")[:, None]
+        mean[reported] += shift + p["recompute_shift"] * recompute - (loose * p["record_shift"])[reported]
+        noise[reported] = np.where(unsure, p["mfu_sd_unsure"], p["mfu_sd"]) ** 2
+    return mean, noise, unknown
 
 
 class Effects(NamedTuple):
@@ -197,37 +223,104 @@ class Effects(NamedTuple):
     log_weight: np.ndarray
 
 
-def update(
-    draws: Draws, evidence: Sequence[Evidence], run_variance: np.ndarray, constants: Mapping[str, float],
-    settings: Mapping[str, Any],
-) -> Effects:  # fmt: skip
-    r"""Condition the family and run effects on observations, one after the other.
+def learn(
+    draws: Draws, evidence: Sequence[Evidence], constants: Mapping[str, float], settings: Mapping[str, Any]
+) -> Team:
+    r"""Condition the family's level and slope on earlier runs.
 
-    .. math:: k = \frac{P h}{h^\top P h + r}, \qquad m \leftarrow m + k\,(y - \mu - h^\top m), \qquad
-        P \leftarrow P - k h^\top P, \qquad h = (1, t, [\text{same run}]) .
+    Within a draw the observations :math:`k` of run :math:`j`, with what was expected subtracted, are
 
-    Another run's effect :math:`\sigma_e^2` is part of its noise :math:`r`.
+    .. math:: y_{jk} = g_j^\top (a, c) + e_j + \epsilon_{jk}, \qquad
+        g_j = (1, t_j), \quad e_j \sim N(0, \sigma_j^2), \quad \epsilon_{jk} \sim N(0, r_{jk}),
+
+    where :math:`\sigma_j^2` is that of the run effect and of the run's unknown covariates. A run counts as one
+    observation of its precision-weighted mean :math:`\bar y_j` with variance :math:`v_j = \sigma_j^2 + 1 / \sum_k
+    r_{jk}^{-1}`, so that
+
+    .. math::
+        P^{-1} = \mathrm{diag}(\tau^2, \sigma_c^2)^{-1} + \sum_j g_j g_j^\top / v_j, \qquad
+        E(a, c) = P \sum_j g_j \bar y_j / v_j .
 
     Parameters
     ----------
     draws : Draws
     evidence : sequence of Evidence
-    run_variance : ndarray, shape (draws,)
-        Prior variance of the predicted run's own effect.
+        None of the run that is to be predicted.
     constants, settings : mapping
         As for `gpustack_mc.fits.utilization_data.features`.
     """
     p = draws.scalar
     size = len(p["run_sd"])
+    precision, weighted = np.zeros((size, 2, 2)), np.zeros((size, 2))
+    for i, name in enumerate(("family_sd", "family_slope_sd")):
+        precision[:, i, i] = p[name] ** -2
+    log_density = 0.5 * np.linalg.slogdet(precision)[1]
+    runs: dict[str, list[Evidence]] = {}
+    for i, item in enumerate(evidence):
+        runs.setdefault(item.run or f"\0{i}", []).append(item)
+    groups = list(runs.values())
+    for start in range(0, len(groups), _CHUNK):
+        part = groups[start : start + _CHUNK]
+        items = [item for group in part for item in group]
+        first = np.cumsum([0, *(len(group) for group in part[:-1])])
+        expected, noise, unknown = observations(draws, items, constants, settings)
+        gap = np.array([[item.value] for item in items]) - expected
+        exact = np.add.reduceat(1 / noise, first)
+        mean = np.add.reduceat(gap / noise, first) / exact
+        variance = p["run_sd"] ** 2 + unknown[first] + 1 / exact
+        # Density of a run's observations around their mean, and then of the mean around the family effect at zero.
+        within = np.add.reduceat(gap**2 / noise + np.log(2 * np.pi * noise), first) - exact * mean**2
+        within += np.log(exact / (2 * np.pi))
+        log_density -= 0.5 * (within + mean**2 / variance + np.log(2 * np.pi * variance)).sum(axis=0)
+        g = level_and_slope([items[i].row for i in first], settings)
+        precision += np.einsum("ri,rs,rj->sij", g, 1 / variance, g)
+        weighted += np.einsum("ri,rs->si", g, mean / variance)
+    covariance = np.linalg.inv(precision)
+    center = np.einsum("sij,sj->si", covariance, weighted)
+    log_density += 0.5 * ((weighted * center).sum(axis=1) - np.linalg.slogdet(precision)[1])
+    return Team(center, covariance, log_density)
+
+
+def level_and_slope(rows: Sequence[table.Row], settings: Mapping[str, Any]) -> np.ndarray:
+    """How much a family's level and its slope count in each row, shape (rows, 2)."""
+    below = table.below_saturation(rows, settings)
+    return np.column_stack([np.ones_like(below), below])
+
+
+def update(
+    draws: Draws, evidence: Sequence[Evidence], run_variance: np.ndarray, constants: Mapping[str, float],
+    settings: Mapping[str, Any], team: Team | None = None,
+) -> Effects:  # fmt: skip
+    r"""Condition the family and run effects on observations of the predicted run, one after the other.
+
+    .. math:: k = \frac{P h}{h^\top P h + r}, \qquad m \leftarrow m + k\,(y - \mu - h^\top m), \qquad
+        P \leftarrow P - k h^\top P, \qquad h = (1, t, 1) .
+
+    Parameters
+    ----------
+    draws : Draws
+    evidence : sequence of Evidence
+        Those of earlier runs are learned from first.
+    run_variance : ndarray, shape (draws,)
+        Prior variance of the predicted run's own effect.
+    constants, settings : mapping
+        As for `gpustack_mc.fits.utilization_data.features`.
+    team : Team, optional
+        What is known of the family already; then `evidence` is of the predicted run only.
+    """
+    if team is None:
+        team = learn(draws, [item for item in evidence if not item.same_run], constants, settings)
+    size = len(team.mean)
     mean, covariance = np.zeros((size, 3)), np.zeros((size, 3, 3))
-    for i, variance in enumerate((p["family_sd"] ** 2, p["family_slope_sd"] ** 2, run_variance)):
-        covariance[:, i, i] = variance
-    log_weight = np.zeros(size)
+    mean[:, :2] = team.mean
+    covariance[:, :2, :2], covariance[:, 2, 2] = team.covariance, run_variance
+    log_weight = team.log_weight.copy()
     for item in evidence:
-        expected, noise = _observation(draws, item, constants, settings)
         if not item.same_run:
-            noise = noise + p["run_sd"] ** 2
-        h = np.array([1.0, table.below_saturation([item.row], settings)[0], float(item.same_run)])
+            continue
+        # Its unknown covariates are those of the prediction: part of e.
+        expected, noise, _ = (part[0] for part in observations(draws, [item], constants, settings))
+        h = np.append(level_and_slope([item.row], settings)[0], 1.0)
         projected = covariance @ h
         total = projected @ h + noise
         surprise = item.value - expected - mean @ h
@@ -240,7 +333,7 @@ def update(
 
 def predict(
     draws: Draws, rows: Sequence[table.Row], constants: Mapping[str, float], settings: Mapping[str, Any], *,
-    record: Record = CLEAN, evidence: Sequence[Evidence] = (),
+    record: Record = CLEAN, evidence: Sequence[Evidence] = (), team: Team | None = None,
 ) -> Prediction:  # fmt: skip
     """Predict rows from what a planner knows; with `evidence`, as further runs of that team.
 
@@ -258,6 +351,8 @@ def predict(
         How the hours are counted: `CLEAN` for a bill, the shares in `constants` for published records.
     evidence : sequence of Evidence
         The user's own observations.
+    team : Team, optional
+        What is known of the family already, see `learn`; then `evidence` is of the predicted run only.
 
     Returns
     -------
@@ -269,11 +364,10 @@ def predict(
     found = table.features(rows, constants, settings)
     expected, unknown = _expected(draws, found)
     own = unknown[0] if any(item.same_run for item in evidence) else np.zeros_like(p["run_sd"])
-    effects = update(draws, evidence, p["run_sd"] ** 2 + own, constants, settings)
+    effects = update(draws, evidence, p["run_sd"] ** 2 + own, constants, settings, team)
     weight = np.exp(effects.log_weight - effects.log_weight.max())
     weights = np.broadcast_to(weight / weight.sum(), expected.shape)
-    below = table.below_saturation(rows, settings)
-    h = np.column_stack([np.ones_like(below), below, np.ones_like(below)])
+    h = np.column_stack([level_and_slope(rows, settings), np.ones(len(rows))])
     efficiency = expected + h @ effects.mean.T
     variance = np.einsum("ri,sij,rj->rs", h, effects.covariance, h) + (unknown - own)
     loose = p["loose_uniform"] < record.loose

@@ -83,8 +83,9 @@ def shape_of_window(interruptions_so_far: float, interruptions_left: float, chan
 
 
 def rest_of_run(
-    draws: Draws, found: Prediction, window: Window, record: Record, *, settings: Mapping[str, Any], resolution: float
-) -> Rest:
+    draws: Draws, found: Prediction, window: Window, record: Record, *, settings: Mapping[str, Any],
+    resolution: float, known_team: bool = False,
+) -> Rest:  # fmt: skip
     """Condition the loss, and where it is not known apart the efficiency, on the days so far.
 
     Parameters
@@ -97,12 +98,14 @@ def rest_of_run(
         How the hours of the rest are counted.
     settings : mapping
         ``settings`` of ``fit.json``.
+    known_team : bool
+        The loss of each draw is that of a team whose earlier runs are known, and no other is put in its place.
     resolution : float
         Hours per productive hour that no log counts as lost.
     """
     weights, means, sds = (part[0] for part in found.log_mfu)
     if window.loss is not None:
-        loss = _loss_nodes(draws.scalar["loss_mean"], LOSS_NODES, settings)
+        loss = _loss_nodes(draws.scalar, LOSS_NODES, settings, known_team)
         x = np.expm1(loss)
         seen = np.expm1(window.loss) + resolution
         log_weight = np.log(weights)[:, None] - window.shape * (np.log(x) + seen / x)
@@ -110,19 +113,19 @@ def rest_of_run(
         return Rest(joint.sum(axis=1), means, sds, joint.ravel(), _log_goodput(draws.scalar, loss, record).ravel(), 0.0)
     pick = np.unique(np.linspace(0, len(weights) - 1, JOINT_DRAWS).round().astype(int))
     scalar: Mapping[str, Any] = {name: value[pick] for name, value in draws.scalar.items()}
-    return _joint(scalar, weights[pick], means[pick], sds[pick], window, record, settings)
+    return _joint(scalar, weights[pick], means[pick], sds[pick], window, record, settings, known_team)
 
 
 def _joint(
     scalar: Mapping[str, np.ndarray], weights: np.ndarray, means: np.ndarray, sds: np.ndarray, window: Window,
-    record: Record, settings: Mapping[str, Any],
+    record: Record, settings: Mapping[str, Any], known_team: bool,
 ) -> Rest:  # fmt: skip
     """Efficiency and loss together, where only their sum was seen; shape (draws, loss nodes, window nodes)."""
     from scipy.special import gammaincinv
 
     shape = max(window.shape, _LEAST_SHAPE)
     exact_record_sd = settings["exact_record_sd"]
-    loss = _loss_nodes(scalar["loss_mean"], JOINT_LOSS_NODES, settings)
+    loss = _loss_nodes(scalar, JOINT_LOSS_NODES, settings, known_team)
     ratio = gammaincinv(shape, _middles(JOINT_WINDOW_NODES)) / shape
     loss_so_far = np.log1p(np.expm1(loss)[:, :, None] * ratio)
     # What the fit adds to log MFU for the books of the rest is no part of the efficiency.
@@ -137,6 +140,11 @@ def _joint(
         joint.ravel(), center.ravel(), spread.ravel(), joint.sum(axis=2).ravel(), log_goodput.ravel(),
         _correlation(joint, center, spread, log_goodput),
     )  # fmt: skip
+
+
+def tie(weights: np.ndarray, means: np.ndarray, sds: np.ndarray, log_goodput: np.ndarray) -> float:
+    """Correlation of log MFU with the normal score of goodput, where each draw has one of each; shape (draws,)."""
+    return _correlation(weights[:, None, None], means[:, None, None], sds[:, None, None], log_goodput[:, None])
 
 
 def _correlation(joint: np.ndarray, center: np.ndarray, spread: np.ndarray, log_goodput: np.ndarray) -> float:
@@ -158,9 +166,13 @@ def _middles(count: int) -> np.ndarray:
     return (np.arange(count) + 0.5) / count
 
 
-def _loss_nodes(mean: np.ndarray, count: int, settings: Mapping[str, Any]) -> np.ndarray:
-    """Equally likely losses of each draw, shape (draws, count)."""
-    return loss_at(_middles(count), np.asarray(mean)[:, None], settings["loss_shape"])
+def _loss_nodes(
+    scalar: Mapping[str, np.ndarray], count: int, settings: Mapping[str, Any], known_team: bool
+) -> np.ndarray:
+    """Equally likely losses of each draw, shape (draws, count); its own where it is that of a known team."""
+    if known_team:
+        return scalar["loss"][:, None]
+    return loss_at(_middles(count), scalar["loss_mean"][:, None], settings["loss_shape"])
 
 
 def _normalised(log_weight: np.ndarray) -> np.ndarray:
