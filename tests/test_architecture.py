@@ -29,6 +29,7 @@ ROOMS = {
     "surprise": {"fits"},
     "calibration": {
         "calibration_figures",
+        "calibration_text",
         "catalog",
         "efficiency",
         "errors",
@@ -43,6 +44,7 @@ ROOMS = {
         "surprise",
         "user_table",
     },
+    "calibration_text": {"formatting", "quantities"},
     "calibration_figures": {"figures", "formatting", "quantities"},
     "refitting": {"catalog", "errors", "fits"},
     "siblings": {"fits", "pack", "scoring", "validation"},
