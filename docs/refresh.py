@@ -17,7 +17,8 @@ def output_of(command: str, *, pictures: bool = True) -> str:
     environment = {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
     arguments = [sys.executable, "-m", *command.replace("gpustack-mc", "gpustack_mc", 1).split()]
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "scenarios").symlink_to(ROOT / "scenarios")
+        for name in ("scenarios", "docs"):
+            (Path(folder) / name).symlink_to(ROOT / name)
         done = subprocess.run(
             arguments, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=True
         )

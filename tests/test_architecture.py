@@ -68,6 +68,7 @@ ROOMS = {
     "surprise": {"fits"},
     "calibration": {
         "calibration_figures",
+        "calibration_text",
         "catalog",
         "efficiency",
         "errors",
@@ -82,6 +83,7 @@ ROOMS = {
         "surprise",
         "user_table",
     },
+    "calibration_text": {"formatting", "quantities"},
     "calibration_figures": {"figures", "formatting", "quantities"},
     "refitting": {"catalog", "errors", "fits"},
     "scenario": {

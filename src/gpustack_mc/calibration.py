@@ -2,14 +2,15 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import catalog, efficiency, formatting, pack, priors, storage
+from gpustack_mc import calibration_text, catalog, efficiency, formatting, pack, priors, storage
+from gpustack_mc.calibration_text import PICTURE, UTILIZATION
 from gpustack_mc.errors import GpustackError, InputError, Place
 from gpustack_mc.facts import UNSTATED, overlaid, stated_facts
 from gpustack_mc.fits import utilization_data, utilization_team
@@ -19,10 +20,6 @@ from gpustack_mc.priors import Marginal
 from gpustack_mc.quantities import BY_NAME, INPUTS
 from gpustack_mc.surprise import Surprise, of_measurements, of_runs
 from gpustack_mc.user_table import IT_POWER, Run, Skipped, Table, read_table
-
-PICTURE = "before-after.png"
-UTILIZATION = "effective_utilization"
-_LINES = 5  # lines that are named for one reason
 
 Progress = Callable[[str], None]
 
@@ -377,84 +374,6 @@ def write(result: Result, out: Path) -> None:
     pack.write(out, about, content)
 
 
-# ---- words ----------------------------------------------------------------------------------------------------------
-def text(about: Mapping[str, Any], out: Path | None) -> str:
-    """Return what the command prints, from `record`."""
-    lines = [_counts(about)]
-    lines += [f"  {line}" for line in _reasons(about["rows_not_used"])]
-    lines += [f"  not used: {line}" for line in _reasons(about["cells_not_used"])]
-    lines += [f"  note: {note}" for note in about["notes"]]
-    lines.append("")
-    lines += _moved_lines(about["inputs"])
-    lines += [f"  surprising: {surprise['text']}" for surprise in about["surprising"]]
-    lines += ["", *_closing(about, out)]
-    return "\n".join(lines)
-
-
-def _counts(about: Mapping[str, Any]) -> str:
-    lost = len(about["rows_not_used"])
-    return f"{formatting.plural(about['rows_used'], 'run')} used" + (f", {lost:,} not:" if lost else ".")
-
-
-def _reasons(entries: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One line per reason, with the lines of the file that it concerns."""
-    lines: dict[str, list[int]] = {}
-    for entry in entries:
-        lines.setdefault(entry["reason"], []).append(entry["line"])
-    found = []
-    for reason, numbers in lines.items():
-        more = f" and {len(numbers) - _LINES:,} more" if len(numbers) > _LINES else ""
-        named = ", ".join(str(number) for number in numbers[:_LINES])
-        found.append(f"line{'s' if len(numbers) > 1 else ''} {named}{more}: {reason}")
-    if len(found) > _LINES * 2:
-        rest = len(found) - _LINES * 2
-        return [*found[: _LINES * 2], f"{rest:,} other reasons: see {pack.RECORD}."]
-    return found
-
-
-def _moved_lines(inputs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    names = max(len(_name(key)) for key in inputs)
-    shown = {}
-    for key, entry in inputs.items():
-        before, after = (
-            formatting.median_and_interval(part["median"], *part["interval_90"], entry["unit"])
-            for part in (entry["before"], entry["after"])
-        )
-        shown[key] = (before, after)
-    width = max(len(before) for before, _ in shown.values())
-    longest = max(len(after) for _, after in shown.values())
-    return [
-        f"  {_name(key).ljust(names)}  {before.ljust(width)}  ->  {after.ljust(longest)}  {_from(inputs[key])}"
-        for key, (before, after) in shown.items()
-    ]
-
-
-def _name(key: str) -> str:
-    return BY_NAME[key].short if key == UTILIZATION else key
-
-
-def _from(entry: Mapping[str, Any]) -> str:
-    return f"{entry['measurements']:,} of your rows; {entry['for']}"
-
-
-def _closing(about: Mapping[str, Any], out: Path | None) -> list[str]:
-    lines = ["Medians and 90% intervals for your next run. Inputs that are not named keep their shipped prior."]
-    found = about["utilization"]
-    if found is not None and found["diagnostics"]:
-        d = found["diagnostics"]
-        smallest = min(d["ess_bulk"], d["ess_tail"])
-        lines.append(
-            f"Utilisation was sampled anew: R-hat {d['r_hat']:.3f}, effective sample size {smallest:,.0f}, "
-            f"{d['divergences'] or 'no'} divergences."
-        )
-    elif found is not None:
-        k_hat = f", k-hat {found['k_hat']:.2f}" if found["k_hat"] is not None else ""
-        lines.append(f"Utilisation by weights: {found['effective_draws']:,.0f} effective draws{k_hat}.")
-    if out is not None:
-        lines.append(f"{out}/: use it with `gpustack-mc run SCENARIO --priors {out}`; {PICTURE} shows what moved.")
-    return lines
-
-
 # ---- the command ----------------------------------------------------------------------------------------------------
 def command(path: Path | None, out: Path | None, refit: bool, as_json: bool, progress: Progress) -> str:
     """Do what ``gpustack-mc calibrate`` is asked for, and return what it prints.
@@ -487,7 +406,7 @@ def command(path: Path | None, out: Path | None, refit: bool, as_json: bool, pro
     about = record(result)
     if as_json:
         return json.dumps(about | {"files": _files(out, result)}, indent=1, ensure_ascii=False, allow_nan=False)
-    return text(about, out)
+    return calibration_text.text(about, out)
 
 
 def _files(out: Path | None, result: Result) -> list[str]:
