@@ -36,7 +36,7 @@ def all_fixed(name):
 
 def interval(name, output):
     low, high = (PROBABILITIES.index(probability) for probability in (0.05, 0.95))
-    ends = simulation(name).output_statistics.quantiles[:, OUTPUTS.index(output)]
+    ends = simulation(name).output_statistics.quantiles[:, problem(name).outputs.index(output)]
     return float(ends[low]), float(ends[high])
 
 
