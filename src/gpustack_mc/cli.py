@@ -1,5 +1,6 @@
 """The command ``gpustack-mc``: parse, call one library function, print. Heavy libraries load inside the commands."""
 
+import functools
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ from gpustack_mc import __version__
 from gpustack_mc.errors import GpustackError, InputErrors
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+EXIT_GATE = 3
 EXIT_INTERRUPTED = 130
 
 scenario_argument = click.argument("scenario")
@@ -25,6 +27,32 @@ set_option = click.option(
     help="Change a value of the scenario, e.g. --set mfu=0.4 or --set cluster.count=4096.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object; errors are JSON on stderr.")
+
+
+_LIMITS = {
+    "budget": "15 MUSD",
+    "deadline": "45 d, or 2027-03-01",
+    "carbon_cap": "3000 t",
+    "energy_cap": "10 GWh",
+    "power_cap": "12 MW",
+}
+
+
+def limit_options(command: Callable) -> Callable:
+    """Add one option for each question that a scenario may ask; the command gets them as `limits`."""
+
+    @functools.wraps(command)
+    def with_limits(**arguments: Any) -> Any:
+        stated = {name: arguments.pop(name) for name in _LIMITS}
+        limits = tuple(f"questions.{name}={value}" for name, value in stated.items() if value is not None)
+        return command(**arguments, limits=limits)
+
+    for name, example in reversed(_LIMITS.items()):
+        flag = "--" + name.replace("_", "-")
+        with_limits = click.option(flag, metavar="LIMIT", help=f"Ask for the chance to keep it, e.g. {example}.")(
+            with_limits
+        )
+    return with_limits
 
 
 @click.group(context_settings=HELP)
@@ -51,6 +79,11 @@ def cli() -> None:
 @click.option("--no-plots", is_flag=True, help="Draw no pictures.")
 @click.option("--input-plot", is_flag=True, help="Draw the inputs too.")
 @click.option("--no-files", is_flag=True, help="Write no files at all.")
+@limit_options
+@click.option("--ask", multiple=True, metavar="CONDITION",
+              help="Ask for its probability, e.g. 'budget and deadline' or 'programme_co2e_t <= 9000 t'.")  # fmt: skip
+@click.option("--fail-if", multiple=True, metavar="GATE",
+              help="Exit with 3 if it is so, e.g. 'P(deadline) < 0.9' or 'p95(cost_owned_usd) > 20 MUSD'.")  # fmt: skip
 def run(
     scenario: str,
     overrides: tuple[str, ...],
@@ -63,7 +96,10 @@ def run(
     no_plots: bool,
     input_plot: bool,
     no_files: bool,
-) -> None:
+    limits: tuple[str, ...],
+    ask: tuple[str, ...],
+    fail_if: tuple[str, ...],
+) -> int:
     """Put intervals on one training run: SCENARIO is a YAML file, a shipped scenario, or - for standard input."""
     from gpustack_mc.compilation import use_cache
     from gpustack_mc.run import run_scenario
@@ -72,13 +108,15 @@ def run(
     with ProgressBar(shown=not (quiet or as_json)) as progress:
         done = run_scenario(
             scenario,
-            overrides,
+            overrides + limits,
             samples=samples,
             seed=seed,
             method=design,
             out=out,
             pictures=[] if no_plots else ["intervals", "sensitivity"] + ["inputs"] * input_plot,
             with_files=not no_files,
+            ask=ask,
+            fail_if=fail_if,
             progress=progress,
         )
     if as_json:
@@ -88,6 +126,10 @@ def run(
 
         style = {} if os.environ.get("NO_COLOR") else {"style": click.style}
         click.echo(summary.text(done.summary, done.ownership, **style))
+    for line in done.failed:
+        failure = GpustackError("gate", line)
+        click.echo(json.dumps(failure.as_dict()) if as_json else line, err=True)
+    return EXIT_GATE if done.failed else 0
 
 
 @cli.command()
