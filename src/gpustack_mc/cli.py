@@ -26,6 +26,10 @@ set_option = click.option(
     metavar="KEY=VALUE",
     help="Change a value of the scenario, e.g. --set mfu=0.4 or --set cluster.count=4096.",
 )
+samples_option = click.option(
+    "--samples", type=int, default=65_536, show_default=True, help="Monte Carlo samples, rounded up."
+)
+seed_option = click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object; errors are JSON on stderr.")
 
 
@@ -66,8 +70,8 @@ def cli() -> None:
 @set_option
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; write the files.")
-@click.option("--samples", type=int, default=65_536, show_default=True, help="Monte Carlo samples, rounded up.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
+@samples_option
+@seed_option
 @click.option(
     "--design",
     type=click.Choice(["sobol", "lhs", "random"]),
@@ -130,6 +134,54 @@ def run(
         failure = GpustackError("gate", line)
         click.echo(json.dumps(failure.as_dict()) if as_json else line, err=True)
     return EXIT_GATE if done.failed else 0
+
+
+@cli.command()
+@click.argument("scenarios", nargs=-1, required=True)
+@set_option
+@click.option("--vary", multiple=True, metavar="KEY=VALUE,VALUE",
+              help="Compare variants of one scenario, e.g. --vary cluster.accelerator=H100-SXM-80GB,B200-SXM "
+                   "or --vary ownership=own,rent; one value is held against the scenario as it is.")  # fmt: skip
+@click.option("--outputs", default="", metavar="NAMES", help="Outputs to compare, with commas [the main ones].")
+@click.option("--independent", is_flag=True,
+              help="Draw inputs that differ independently, not at the same quantile.")  # fmt: skip
+@json_option
+@samples_option
+@seed_option
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/compare-...].")
+@click.option("--no-plots", is_flag=True, help="Draw no picture.")
+@click.option("--no-files", is_flag=True, help="Write no files at all.")
+def compare(
+    scenarios: tuple[str, ...],
+    overrides: tuple[str, ...],
+    vary: tuple[str, ...],
+    outputs: str,
+    independent: bool,
+    as_json: bool,
+    samples: int,
+    seed: int,
+    out: Path | None,
+    no_plots: bool,
+    no_files: bool,
+) -> None:
+    """Hold SCENARIOS against the first one on the same draws: chances, differences, and what drives them."""
+    from gpustack_mc.compare import run_comparison
+    from gpustack_mc.compilation import use_cache
+
+    use_cache()
+    done = run_comparison(
+        scenarios,
+        overrides,
+        vary,
+        outputs=outputs,
+        independent=independent,
+        samples=samples,
+        seed=seed,
+        out=out,
+        with_files=not no_files,
+        with_plots=not no_plots,
+    )
+    click.echo(json.dumps(done.summary, indent=2, allow_nan=False) if as_json else done.text)
 
 
 @cli.command()

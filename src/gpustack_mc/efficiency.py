@@ -5,7 +5,7 @@ over the draws, each becomes a quantile table.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from gpustack_mc import catalog
 from gpustack_mc.catalog import Accelerator
+from gpustack_mc.fits import utilization_data as table
 from gpustack_mc.fits import utilization_predict as program
 from gpustack_mc.fits.draws_file import read_columns
 from gpustack_mc.priors import TABLE_SIZE, TABLE_Z, Marginal
@@ -121,3 +122,34 @@ def _tabulated(weights: np.ndarray, means: np.ndarray, sds: np.ndarray) -> Margi
     weight = np.where(points <= 0, weight, 0.0)
     cumulative = (np.cumsum(weight) - weight / 2) / weight.sum()
     return Marginal("tabulated", {"values": np.exp(np.interp(_TABLE_U, cumulative, np.minimum(points, 0.0))).tolist()})
+
+
+def mfu_correlation(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    r"""Correlation of log MFU between planned runs of one team, by the joint posterior draws.
+
+    The runs share what is not known about the population, the family effect and covariates that are stated for
+    neither; run effects and the noise of records are their own. See `gpustack_mc.coupling`.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        From `planned_run`.
+
+    Returns
+    -------
+    ndarray, shape (rows, rows)
+        Positive definite, ones on the diagonal.
+    """
+    fit = catalog.fit_record("utilization")
+    constants, settings = fit["constants"], fit["settings"]
+    found = program.predict(draws(), rows, constants, settings, record=published_record(constants)).log_mfu
+    weights, beta = found.weights[0], draws().beta
+    centred = found.means - (found.means @ weights)[:, None]
+    unknown = table.features(rows, constants, settings).variance
+    both = np.minimum(unknown[:, None, :], unknown[None, :, :])
+    shared = draws().scalar["family_sd"] ** 2 + both @ (beta**2).T
+    covariance = (weights * centred) @ centred.T + shared @ weights
+    variance = (weights * centred**2).sum(axis=1) + found.sds**2 @ weights
+    correlation = covariance / np.sqrt(np.outer(variance, variance))
+    np.fill_diagonal(correlation, 1.0)
+    return correlation
