@@ -187,6 +187,56 @@ def compare(
 @cli.command()
 @scenario_argument
 @set_option
+@click.option("--regions", default="", metavar="IDS", help="Regions with commas, e.g. US-CA,CA-QC,'gcp:europe-*'.")
+@click.option("--kind", default="", help="All regions of a kind, e.g. us_state, ca_province, country, cloud_region.")
+@click.option("--by", type=click.Choice(["cost", "carbon", "water"]), default="cost", show_default=True,
+              help="What the table is sorted by.")  # fmt: skip
+@click.option("--carbon-basis", type=click.Choice(["direct", "lifecycle"]),
+              help="The one basis of all carbon figures [the scenario's, else the one with more data].")  # fmt: skip
+@json_option
+@click.option("--samples", type=int, default=16_384, show_default=True, help="Monte Carlo samples, rounded up.")
+@seed_option
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/sites-...].")
+@click.option("--no-plots", is_flag=True, help="Draw no picture.")
+@click.option("--no-files", is_flag=True, help="Write no files at all.")
+def sites(
+    scenario: str,
+    overrides: tuple[str, ...],
+    regions: str,
+    kind: str,
+    by: Any,
+    carbon_basis: str | None,
+    as_json: bool,
+    samples: int,
+    seed: int,
+    out: Path | None,
+    no_plots: bool,
+    no_files: bool,
+) -> None:
+    """Rank regions for SCENARIO on cost, carbon and water, each with its interval and its chance of being best."""
+    from gpustack_mc.compilation import use_cache
+    from gpustack_mc.sites import run_sites
+
+    use_cache()
+    done = run_sites(
+        scenario,
+        overrides,
+        regions=regions,
+        kind=kind,
+        by=by,
+        carbon_basis=carbon_basis or "",
+        samples=samples,
+        seed=seed,
+        out=out,
+        with_files=not no_files,
+        with_plots=not no_plots,
+    )
+    click.echo(json.dumps(done.summary, indent=2, allow_nan=False) if as_json else done.text)
+
+
+@cli.command()
+@scenario_argument
+@set_option
 @json_option
 def check(scenario: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Say what is wrong with SCENARIO, or what will be assumed; nothing is computed."""

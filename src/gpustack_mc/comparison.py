@@ -404,7 +404,7 @@ def _table(summary: dict[str, Any], pair: dict[str, Any], width: int) -> list[st
         header.append("independent" if summary["coupling"] == "common" else "same quantile")
     rows, same = [header], []
     for key, found in pair["outputs"].items():
-        short = _short(key) + (f" ({found['scope']})" if found["scope"] not in ("final run", "") else "")
+        short = _short(key) + (f" ({found['scope']})" if found["scope"] in ("serving", "per accelerator") else "")
         if found["same"]:
             same.append(short)
             continue

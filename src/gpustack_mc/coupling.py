@@ -48,10 +48,10 @@ _FIRST_FREE = 192
 
 
 class Stream(NamedTuple):
-    """One independent uniform number per draw, by its name and its dimension of the design."""
+    """One independent uniform number per draw, by its name and its dimension of the design; None for plain draws."""
 
     name: str
-    dimension: int
+    dimension: int | None
 
 
 class Difference(NamedTuple):
@@ -103,7 +103,7 @@ def couple(problems: Sequence[Problem], choice: Choice) -> Coupling:
     Raises
     ------
     InputError
-        The scenarios state different rank correlations, or too many inputs differ.
+        The scenarios state different rank correlations.
     """
     first = problems[0]
     if any(p.correlated != first.correlated or not np.array_equal(p.correlation, first.correlation) for p in problems):
@@ -184,12 +184,8 @@ class _Builder:
         taken = {stream.dimension for stream in self.streams}
         wanted = dimension(self.problems[owner].inputs[key], self.problems[owner])
         if number or wanted in taken:
-            free = [d for d in range(_FIRST_FREE, DIMENSION_LIMIT) if d not in taken]
-            if not free:
-                raise InputError(
-                    "too-many", "too many inputs differ between these scenarios.", "Compare fewer at a time."
-                )
-            wanted = free[0]
+            # Where the design has no dimension left, plain random draws serve as well, with a larger error.
+            wanted = next((d for d in range(_FIRST_FREE, DIMENSION_LIMIT) if d not in taken), None)
         self.streams.append(Stream(f"{key}~{number}" if number else key, wanted))
         return len(self.streams) - 1
 

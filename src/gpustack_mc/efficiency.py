@@ -94,13 +94,18 @@ def efficiency(
     file: ScenarioFile, accelerator: Accelerator | None, middle: Mapping[str, float], year: int | None
 ) -> Efficiency:
     """Predict MFU and goodput of a scenario; the parameters are those of `planned_run`."""
-    fit = catalog.fit_record("utilization")
     row = planned_run(file, accelerator, middle, year)
-    clean = file.accounting == "clean"
+    return _predicted(tuple(row.items()), middle["peak_flop_per_s"], file.accounting == "clean")
+
+
+# Sites of one run differ in what the program does not read.
+@functools.lru_cache(maxsize=64)
+def _predicted(items: tuple[tuple[str, Any], ...], peak: float, clean: bool) -> Efficiency:
+    row, fit = dict(items), catalog.fit_record("utilization")
     record = program.CLEAN if clean else published_record(fit["constants"])
     found = program.predict(draws(), [row], fit["constants"], fit["settings"], record=record)
     # The program counts against the 16-bit peak; the scenario's run may be counted against that of fp8.
-    shift = np.log(row["peak_16bit_flop_per_s"] / middle["peak_flop_per_s"])
+    shift = np.log(row["peak_16bit_flop_per_s"] / peak)
     weights, means, sds = (part[0] for part in found.log_mfu)
     stated = sorted(set(row) - {"kind", "params_active", "tokens", "peak_16bit_flop_per_s"})
     others = sum(fit["rows"].values()) - fit["rows"]["training"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpustack_mc import sensitivity
 from gpustack_mc.coupling import Coupling, couple
-from gpustack_mc.design import Design, points
+from gpustack_mc.design import DIMENSION_LIMIT, Design, points
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import OUTPUTS
 from gpustack_mc.simulate import Propagation
@@ -95,9 +95,17 @@ class Pairing:
 
     def streams(self, replicate: int, start: int, stop: int, block: Any = 0) -> np.ndarray:
         """Return points of all streams, shape (streams, stop - start)."""
-        names = [stream.name for stream in self.coupling.streams]
-        dimensions = [stream.dimension for stream in self.coupling.streams]
-        return points(self.design, names, dimensions, replicate, start, stop, block)
+        streams = self.coupling.streams
+        result = np.empty((len(streams), stop - start))
+        for own, design in ((True, self.design), (False, self.design._replace(method="random"))):
+            rows = [i for i, stream in enumerate(streams) if (stream.dimension is not None) == own]
+            # Plain draws are told apart by their names; numbers for them only have to differ.
+            numbers = [streams[i].dimension if own else i % DIMENSION_LIMIT for i in rows]
+            for some in range(0, len(rows), DIMENSION_LIMIT):
+                part = slice(some, some + DIMENSION_LIMIT)
+                names = [streams[i].name for i in rows[part]]
+                result[rows[part]] = points(design, names, numbers[part], replicate, start, stop, block)
+        return result
 
     def cube(self, scenario: int, u: np.ndarray) -> np.ndarray:
         """Map streams to the points of one scenario, shape (varying, n)."""
@@ -124,7 +132,7 @@ class Pairing:
         """Propagate every scenario."""
         u = self.streams(0, 0, min(CHUNK, self.design.length))
         # Each scenario compiles once, before the replicates would all ask for it at the same time.
-        self._each(lambda k: self.models[k].propagate(self.cube(k, u)), range(len(self.models)))
+        self._each(lambda k: self.models[k].propagate(self.cube(k, u)), self._one_of_each_shape())
         found = self._each_replicate(self._replicate)
         count = len(self.problems)
         inputs = tuple(np.concatenate([part[k][0] for part in found], axis=1) for k in range(count))
@@ -139,6 +147,26 @@ class Pairing:
             for k, model in enumerate(self.models):
                 parts[k].append(model.propagate(self.cube(k, u)))
         return [tuple(np.concatenate(side, axis=1) for side in zip(*part, strict=True)) for part in parts]
+
+    def outputs(self, names: Sequence[str]) -> np.ndarray:
+        """Propagate every scenario and keep some outputs only, shape (scenarios, len(names), draws)."""
+        wanted = [OUTPUTS.index(name) for name in names]
+        u = self.streams(0, 0, min(CHUNK, self.design.length))
+        for k in self._one_of_each_shape():
+            self.models[k].propagate(self.cube(k, u))
+
+        def replicate(number: int) -> np.ndarray:
+            parts = []
+            for start in range(0, self.design.length, CHUNK):
+                u = self.streams(number, start, min(start + CHUNK, self.design.length))
+                parts.append([model.propagate(self.cube(k, u))[1][wanted] for k, model in enumerate(self.models)])
+            return np.concatenate(parts, axis=2)
+
+        return np.concatenate(self._each_replicate(replicate), axis=2)
+
+    def _one_of_each_shape(self) -> list[int]:
+        """Return a scenario for every program that is compiled."""
+        return list({model.shape: k for k, model in enumerate(self.models)}.values())
 
     # ---- sensitivity of differences ----
 

@@ -191,15 +191,17 @@ QUANTITIES: tuple[Quantity, ...] = (
              "Operational and embodied emissions per million output tokens served", "output", "carbon",
              scope="serving"),
     Quantity("programme_accelerator_hours", r"h_\kappa", "h", "Accelerator-hours of the whole programme", "output",
-             "time", scope="programme"),
+             "time", scope="programme", label="programme accelerator-hours"),
     Quantity("programme_energy_mwh", r"Q_\kappa", "MWh", "Energy of the whole programme", "output", "energy",
-             scope="programme"),
+             scope="programme", label="programme energy"),
     Quantity("programme_co2e_t", r"M_\kappa", "tCO2e", "Emissions of the whole programme", "output", "carbon",
-             scope="programme"),
+             scope="programme", label="programme CO2e, with embodied"),
     Quantity("programme_cost_owned_usd", r"K_{\mathrm{own},\kappa}", "USD",
-             "Cost of the whole programme on owned hardware", "output", "cost", low=-1e15, scope="programme"),
+             "Cost of the whole programme on owned hardware", "output", "cost", low=-1e15, scope="programme",
+             label="programme cost, owned"),
     Quantity("programme_cost_rented_usd", r"K_{\mathrm{rent},\kappa}", "USD",
-             "Cost of the whole programme on rented accelerators", "output", "cost", scope="programme"),
+             "Cost of the whole programme on rented accelerators", "output", "cost", scope="programme",
+             label="programme cost, rented"),
 )  # fmt: skip
 
 BY_NAME: dict[str, Quantity] = {quantity.name: quantity for quantity in QUANTITIES}
