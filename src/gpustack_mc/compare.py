@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpustack_mc import comparison, storage, yamlfile
+from gpustack_mc import comparison, comparison_text, storage, yamlfile
 from gpustack_mc.comparison import Case, Compared
 from gpustack_mc.coupling import Choice, label
 from gpustack_mc.design import make_design
@@ -93,7 +93,7 @@ def run_comparison(
     summary = comparison.summarise(compared, [str(file) for file in files])
     if with_files:
         _write(compared, summary, files)
-    return Done(summary, comparison.text(summary))
+    return Done(summary, comparison_text.text(summary))
 
 
 def _unknown(pairing: Pairing) -> bool:

@@ -11,9 +11,9 @@ import numpy as np
 
 from gpustack_mc import figures, formatting
 from gpustack_mc.answering import percent
-from gpustack_mc.comparison import spoken_row
+from gpustack_mc.comparison_text import spoken_row
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.sites import best_words
+from gpustack_mc.sites_text import best_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
