@@ -107,7 +107,7 @@ ROOMS = {
         "simulate",
         "summary",
         "figures",
-    },  # fmt: skip
+    },
     "checking": {"formatting", "priors", "scenario"},
     "listing": {"catalog", "priors", "errors", "quantities", "yamlfile"},
 }

@@ -40,8 +40,7 @@ def tree_of(problem):
 
 
 def test_terms_of_conditions():
-    found = conditions.parse_condition("budget  AND programme_co2e_t<=9 kt and mfu_ is bad".split(" and mfu")[0],
-                                       LIMITS, "rent", {})  # fmt: skip
+    found = conditions.parse_condition("budget  AND programme_co2e_t<=9 kt", LIMITS, "rent", {})
     assert found.text == "budget and programme_co2e_t<=9 kt"
     assert [term[:3] for term in found.terms] == [("cost_rented_usd", "<=", 12e6), ("programme_co2e_t", "<=", 9000.0)]
     assert conditions.scope_of(found) == "final run and programme"

@@ -185,16 +185,20 @@ def _problems(
     stated = basis or plain.file.site.carbon_basis or ""
     if plain.inputs["grid_intensity"].origin == "entered":
         return [load_scenario(source, (*overrides, f"site.region={region.id}")) for region in regions], {}
-    having = {candidate: sum(_knows(region, candidate) for region in regions) for candidate in ("direct", "lifecycle")}
-    chosen = f"site.carbon_basis={stated or max(having, key=having.__getitem__)}"
+    places = {candidate: [_known_at(region, candidate) for region in regions] for candidate in ("direct", "lifecycle")}
+    having = {candidate: sum(place is not None for place in found) for candidate, found in places.items()}
+    # Figures of a region itself count before those of its country, which would not tell two states apart.
+    own = {c: sum(p == r.id for p, r in zip(places[c], regions, strict=True)) for c in places}
+    chosen = f"site.carbon_basis={stated or max(having, key=lambda candidate: (own[candidate], having[candidate]))}"
     return [load_scenario(source, (*overrides, f"site.region={region.id}", chosen)) for region in regions], having
 
 
-def _knows(region: Region, basis: str) -> bool:
-    """Whether the grid of a region, or of an area around it below the world, has figures on a basis."""
-    areas = set(catalog.region_ladder(region)) - ({WORLD} if region.id != WORLD else set())
+def _known_at(region: Region, basis: str) -> str | None:
+    """Return the region, or the area around it below the world, whose grid has figures on a basis."""
     wheres = [population["where"] for population in catalog.fit_record("grid_intensity")["populations"]]
-    return any(where["carbon_basis"] == basis and where.get("region", WORLD) in areas for where in wheres)
+    known = {where.get("region", WORLD) for where in wheres if where["carbon_basis"] == basis}
+    areas = [area for area in catalog.region_ladder(region) if area != WORLD or region.id == WORLD]
+    return next((area for area in areas if area in known), None)
 
 
 def data_of(problem: Problem, name: str, region: Region) -> str | None:
