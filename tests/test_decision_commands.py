@@ -32,8 +32,8 @@ def invoke(capsys, monkeypatch, tmp_path):
 
 def test_limits_and_conditions_as_flags(invoke, scenario_file):
     limits = ("--budget", "300 kUSD", "--deadline", "10 d")
-    code, out, err = invoke("run", scenario_file(PLAN), *QUICK, "--json", *limits,
-                            "--ask", "programme_cost_owned_usd <= 1 MUSD", "--ask", "budget_owned and deadline")  # fmt: skip
+    asked = ("--ask", "programme_cost_owned_usd <= 1 MUSD", "--ask", "budget_owned and deadline")
+    code, out, err = invoke("run", scenario_file(PLAN), *QUICK, "--json", *limits, *asked)
     assert code == 0 and err == ""
     found = json.loads(out)["questions"]
     assert list(found) == ["budget_owned", "budget_rented", "deadline", "all_owned", "all_rented",

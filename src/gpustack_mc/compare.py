@@ -10,7 +10,7 @@ from gpustack_mc import comparison, comparison_text, storage, yamlfile
 from gpustack_mc.comparison import Case, Compared
 from gpustack_mc.coupling import Choice, label
 from gpustack_mc.design import make_design
-from gpustack_mc.errors import InputError, Place, did_you_mean
+from gpustack_mc.errors import InputError, did_you_mean, option_place
 from gpustack_mc.paired import Pairing
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
@@ -160,7 +160,7 @@ def variants_of(text: str) -> list[str]:
         It has no key, or a value is empty.
     """
     key, equals, values = text.partition("=")
-    place = Place(f"--vary {text[:80]}")
+    place = option_place("--vary", text)
     if not equals or not key.strip():
         raise InputError("bad-vary", "not of the form key=value,value.", "Write --vary site.region=US-CA,CA-QC.", place)
     parts, depth, quote = [""], 0, ""
@@ -197,7 +197,7 @@ def rows_of(problems: Sequence[Problem], outputs: str) -> tuple[tuple[comparison
         for name in names:
             if name not in OUTPUTS:
                 raise InputError("unknown-output", f"there is no output {name[:60]!r}.", did_you_mean(name, OUTPUTS),
-                                 Place(f"--outputs {outputs[:80]}"))  # fmt: skip
+                                 option_place("--outputs", outputs))  # fmt: skip
         return tuple(_row(name, problems) for name in dict.fromkeys(names)), ()
     stated = {problem.file.ownership for problem in problems}
     plain = [name for name in HEADLINE if name not in _COSTS.values()]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpustack_mc import units
-from gpustack_mc.errors import InputError, Place, did_you_mean
+from gpustack_mc.errors import InputError, Place, did_you_mean, option_place
 from gpustack_mc.problem import QUESTIONS, Condition, Term
 from gpustack_mc.quantities import BY_NAME, OUTPUTS, Quantity
 
@@ -164,7 +164,7 @@ def parse_gate(text: str, limits: Mapping[str, float], ownership: str, rates: Ma
     InputError
         It is no gate on outputs of the scenario.
     """
-    place = Place(f"--fail-if {text[:80]}")
+    place = option_place("--fail-if", text)
     if found := _PROBABILITY.match(text):
         condition = parse_condition(found[1], limits, ownership, rates, place)
         return Gate(text.strip(), condition, "", 0.0, found[2], _probability(found[3], place))

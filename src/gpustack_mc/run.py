@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpustack_mc import storage
 from gpustack_mc.conditions import Gate, parse_condition, parse_gate
 from gpustack_mc.design import Design, make_design
-from gpustack_mc.errors import InputError, Place
+from gpustack_mc.errors import InputError, option_place
 from gpustack_mc.problem import Problem
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.simulate import simulate
@@ -109,7 +109,7 @@ def run_scenario(
 def _asked(problem: Problem, ask: Iterable[str], fail_if: Iterable[str]) -> tuple[Problem, tuple[Gate, ...]]:
     """Add the conditions of the command line to those of the scenario, and read the gates."""
     known = (problem.questions, problem.file.ownership, problem.file.exchange_rates)
-    added = tuple(parse_condition(text, *known, Place(f"--ask {text[:80]}")) for text in ask)
+    added = tuple(parse_condition(text, *known, option_place("--ask", text)) for text in ask)
     return problem._replace(asked=problem.asked + added), tuple(parse_gate(text, *known) for text in fail_if)
 
 

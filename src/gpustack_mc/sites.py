@@ -13,7 +13,7 @@ from gpustack_mc.catalog import Region
 from gpustack_mc.comparison import chance, lowest, spread
 from gpustack_mc.coupling import Choice
 from gpustack_mc.design import Design, make_design
-from gpustack_mc.errors import InputError, Place, did_you_mean
+from gpustack_mc.errors import InputError, did_you_mean, option_place
 from gpustack_mc.paired import Pairing
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import BY_NAME
@@ -149,12 +149,12 @@ def find_regions(regions: str, kind: str) -> list[Region]:
         One is unknown, a pattern fits none, or there are fewer than two or too many.
     """
     known, found = catalog.regions(), []
-    place = Place(f"--regions {regions[:80]}")
+    place = option_place("--regions", regions)
     if kind:
         kinds = list(dict.fromkeys(region.kind for region in known.values()))
         if kind not in kinds:
             raise InputError("unknown-kind", f"{kind[:60]!r} is not a kind of region.", did_you_mean(kind, kinds),
-                             Place(f"--kind {kind[:80]}"))  # fmt: skip
+                             option_place("--kind", kind))  # fmt: skip
         found += [region for region in known.values() if region.kind == kind]
     for word in (word.strip() for word in regions.split(",") if word.strip()):
         if "*" not in word:
