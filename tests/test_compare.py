@@ -216,7 +216,7 @@ def test_stated_correlations_stay(file):
 
 
 def test_many_independent_groups_take_plain_draws_where_the_design_ends(monkeypatch):
-    monkeypatch.setattr(coupling, "DIMENSION_LIMIT", 194)
+    monkeypatch.setattr(coupling, "DIMENSION_LIMIT", 26)
     prices = [f"rental_price={{dist: lognormal, median: {2 + i / 10}, sigma: 0.3}}" for i in range(6)]
     problems = [load_scenario("worked-7b", [price]) for price in prices]
     found = couple(problems, "independent")

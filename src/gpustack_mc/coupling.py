@@ -43,8 +43,8 @@ from gpustack_mc.simulate import dimension
 
 Choice = Literal["common", "independent"]
 
-# Above all dimensions that inputs of scenarios use.
-_FIRST_FREE = 192
+# Low dimensions fill their planes best; those below are kept for inputs.
+_FIRST_FREE = 24
 
 
 class Stream(NamedTuple):
@@ -124,6 +124,8 @@ def identity(item: Input) -> str:
 class _Builder:
     def __init__(self, problems: Sequence[Problem], choice: Choice):
         self.problems, self.choice = problems, choice
+        # An input keeps its own dimension, wherever it comes in the order.
+        self.reserved = {dimension(item, problem) for problem in problems for item in problem.inputs.values()}
         self.streams: list[Stream] = []
         self.parts: list[dict[str, dict[int, float]]] = [{} for _ in problems]
         self.blocks: dict[str, list[int]] = {}
@@ -182,10 +184,10 @@ class _Builder:
 
     def stream(self, key: str, number: int, owner: int) -> int:
         taken = {stream.dimension for stream in self.streams}
-        wanted = dimension(self.problems[owner].inputs[key], self.problems[owner])
+        wanted: int | None = dimension(self.problems[owner].inputs[key], self.problems[owner])
         if number or wanted in taken:
             # Where the design has no dimension left, plain random draws serve as well, with a larger error.
-            wanted = next((d for d in range(_FIRST_FREE, DIMENSION_LIMIT) if d not in taken), None)
+            wanted = next((d for d in range(_FIRST_FREE, DIMENSION_LIMIT) if d not in taken | self.reserved), None)
         self.streams.append(Stream(f"{key}~{number}" if number else key, wanted))
         return len(self.streams) - 1
 
