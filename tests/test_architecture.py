@@ -56,7 +56,7 @@ ROOMS = {
     "validation": {"catalog", "efficiency", "errors", "fits", "run_table", "scoring", "storage", "validation_figures"},
     "validation_figures": {"formatting", "scoring", "figures"},
     "compilation": set(),
-    "coupling": {"catalog", "design", "efficiency", "errors", "facts", "problem", "simulate"},
+    "coupling": {"catalog", "efficiency", "errors", "facts", "problem", "simulate"},
     "paired": {"coupling", "design", "problem", "quantities", "sensitivity", "simulate"},
     "comparison": {"paired", "priors", "problem", "quantities", "result", "sensitivity", "simulate"},
     "compare": {

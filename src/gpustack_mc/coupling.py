@@ -34,7 +34,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gpustack_mc import catalog
-from gpustack_mc.design import DIMENSION_LIMIT
 from gpustack_mc.efficiency import mfu_correlation, planned_run
 from gpustack_mc.errors import InputError
 from gpustack_mc.facts import medians
@@ -43,12 +42,18 @@ from gpustack_mc.simulate import dimension
 
 Choice = Literal["common", "independent"]
 
-# Low dimensions fill their planes best; those below are kept for inputs.
-_FIRST_FREE = 24
-
 
 class Stream(NamedTuple):
-    """One independent uniform number per draw, by its name and its dimension of the design; None for plain draws."""
+    """One independent uniform number per draw.
+
+    Attributes
+    ----------
+    name : str
+    dimension : int or None
+        Of the design, for the stream of an input's own name. None for those that are added: they are Latin hypercubes,
+        because further dimensions of a Sobol' sequence fill their planes with the first ones unevenly (with 1,024
+        points a chance had three times the error of plain draws), and because there may be hundreds.
+    """
 
     name: str
     dimension: int | None
@@ -124,8 +129,6 @@ def identity(item: Input) -> str:
 class _Builder:
     def __init__(self, problems: Sequence[Problem], choice: Choice):
         self.problems, self.choice = problems, choice
-        # An input keeps its own dimension, wherever it comes in the order.
-        self.reserved = {dimension(item, problem) for problem in problems for item in problem.inputs.values()}
         self.streams: list[Stream] = []
         self.parts: list[dict[str, dict[int, float]]] = [{} for _ in problems]
         self.blocks: dict[str, list[int]] = {}
@@ -133,7 +136,6 @@ class _Builder:
 
     def coupling(self) -> Coupling:
         keys = list(dict.fromkeys(key for problem in self.problems for key in problem.inputs))
-        # Streams of an input's own name come first and keep its dimension; extra ones take what is free.
         for key in keys:
             self.add(key)
         width = len(self.streams)
@@ -184,11 +186,9 @@ class _Builder:
 
     def stream(self, key: str, number: int, owner: int) -> int:
         taken = {stream.dimension for stream in self.streams}
-        wanted: int | None = dimension(self.problems[owner].inputs[key], self.problems[owner])
-        if number or wanted in taken:
-            # Where the design has no dimension left, plain random draws serve as well, with a larger error.
-            wanted = next((d for d in range(_FIRST_FREE, DIMENSION_LIMIT) if d not in taken | self.reserved), None)
-        self.streams.append(Stream(f"{key}~{number}" if number else key, wanted))
+        own = dimension(self.problems[owner].inputs[key], self.problems[owner])
+        free = number == 0 and own not in taken
+        self.streams.append(Stream(f"{key}~{number}" if number else key, own if free else None))
         return len(self.streams) - 1
 
     def block(self, key: str, numbers: list[int], factor: np.ndarray, members: list[int]) -> None:
