@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ WIDTH = 120
 def output_of(command: str, *, pictures: bool = True) -> str:
     """Run one quoted command in an empty folder of its own, keep its pictures, and return what it prints."""
     environment = {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
-    arguments = [sys.executable, "-m", *command.replace("gpustack-mc", "gpustack_mc", 1).split()]
+    arguments = [sys.executable, "-m", *shlex.split(command.replace("gpustack-mc", "gpustack_mc", 1))]
     with tempfile.TemporaryDirectory() as folder:
         for name in ("scenarios", "docs"):
             (Path(folder) / name).symlink_to(ROOT / name)

@@ -18,7 +18,7 @@ INPUTS = {
     "grid_intensity": 380.0, "embodied_carbon": 500.0, "water_onsite": 0.3, "water_offsite": 3.1, "capex": 35_000.0,
     "residual_share": 0.0, "lifetime": 4.0, "fleet_utilization": 0.8, "cost_of_capital": 0.0, "operations_rate": 0.0,
     "rental_price": 2.5, "serving_throughput": 1500.0, "programme_overhead": 1.0,
-    "interruption_rate": 2e-5,
+    "interruption_rate": 2e-5, "carbon_price": 0.0,
 }  # fmt: skip
 
 

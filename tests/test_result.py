@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gpustack_mc import summary
+from gpustack_mc import answering, summary
 from gpustack_mc.design import make_design
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 from gpustack_mc.result import to_datatree, write
@@ -110,7 +110,7 @@ def test_summary_has_the_published_form(stored):
 
 
 def test_questions_count_draws(stored):
-    found = summary.answers(stored)
+    found = answering.answers(stored)
     owned = stored["prior_predictive"]["cost_owned_usd"].values <= 15e6
     done = stored["prior_predictive"]["training_days"].values <= 45
     assert found["budget_owned"]["probability"] == pytest.approx(owned.mean())

@@ -1,5 +1,6 @@
 """The command ``gpustack-mc``: parse, call one library function, print. Heavy libraries load inside the commands."""
 
+import functools
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ from gpustack_mc import __version__
 from gpustack_mc.errors import GpustackError, InputErrors
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+EXIT_GATE = 3
 EXIT_INTERRUPTED = 130
 
 scenario_argument = click.argument("scenario")
@@ -31,7 +33,37 @@ priors_option = click.option(
     metavar="DIR",
     help="Priors calibrated on your own runs, see `gpustack-mc calibrate`.",
 )
+samples_option = click.option(
+    "--samples", type=int, default=65_536, show_default=True, help="Monte Carlo samples, rounded up."
+)
+seed_option = click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object; errors are JSON on stderr.")
+
+
+_LIMITS = {
+    "budget": "15 MUSD",
+    "deadline": "45 d, or 2027-03-01",
+    "carbon_cap": "3000 t",
+    "energy_cap": "10 GWh",
+    "power_cap": "12 MW",
+}
+
+
+def limit_options(command: Callable) -> Callable:
+    """Add one option for each question that a scenario may ask; the command gets them as `limits`."""
+
+    @functools.wraps(command)
+    def with_limits(**arguments: Any) -> Any:
+        stated = {name: arguments.pop(name) for name in _LIMITS}
+        limits = tuple(f"questions.{name}={value}" for name, value in stated.items() if value is not None)
+        return command(**arguments, limits=limits)
+
+    for name, example in reversed(_LIMITS.items()):
+        flag = "--" + name.replace("_", "-")
+        with_limits = click.option(flag, metavar="LIMIT", help=f"Ask for the chance to keep it, e.g. {example}.")(
+            with_limits
+        )
+    return with_limits
 
 
 @click.group(context_settings=HELP)
@@ -45,8 +77,8 @@ def cli() -> None:
 @set_option
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; write the files.")
-@click.option("--samples", type=int, default=65_536, show_default=True, help="Monte Carlo samples, rounded up.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
+@samples_option
+@seed_option
 @click.option(
     "--design",
     type=click.Choice(["sobol", "lhs", "random"]),
@@ -59,6 +91,11 @@ def cli() -> None:
 @click.option("--input-plot", is_flag=True, help="Draw the inputs too.")
 @click.option("--no-files", is_flag=True, help="Write no files at all.")
 @priors_option
+@limit_options
+@click.option("--ask", multiple=True, metavar="CONDITION",
+              help="Ask for its probability, e.g. 'budget and deadline' or 'programme_co2e_t <= 9000 t'.")  # fmt: skip
+@click.option("--fail-if", multiple=True, metavar="GATE",
+              help="Exit with 3 if it is so, e.g. 'P(deadline) < 0.9' or 'p95(cost_owned_usd) > 20 MUSD'.")  # fmt: skip
 def run(
     scenario: str,
     overrides: tuple[str, ...],
@@ -72,7 +109,10 @@ def run(
     input_plot: bool,
     no_files: bool,
     calibration: Path | None,
-) -> None:
+    limits: tuple[str, ...],
+    ask: tuple[str, ...],
+    fail_if: tuple[str, ...],
+) -> int:
     """Put intervals on one training run: SCENARIO is a YAML file, a shipped scenario, or - for standard input."""
     from gpustack_mc.compilation import use_cache
     from gpustack_mc.run import run_scenario
@@ -81,13 +121,15 @@ def run(
     with ProgressBar(shown=not (quiet or as_json)) as progress:
         done = run_scenario(
             scenario,
-            overrides,
+            overrides + limits,
             samples=samples,
             seed=seed,
             method=design,
             out=out,
             pictures=[] if no_plots else ["intervals", "sensitivity"] + ["inputs"] * input_plot,
             with_files=not no_files,
+            ask=ask,
+            fail_if=fail_if,
             progress=progress,
             calibration=calibration,
         )
@@ -98,6 +140,108 @@ def run(
 
         style = {} if os.environ.get("NO_COLOR") else {"style": click.style}
         click.echo(summary.text(done.summary, done.ownership, **style))
+    for line in done.failed:
+        failure = GpustackError("gate", line)
+        click.echo(json.dumps(failure.as_dict()) if as_json else line, err=True)
+    return EXIT_GATE if done.failed else 0
+
+
+@cli.command()
+@click.argument("scenarios", nargs=-1, required=True)
+@set_option
+@click.option("--vary", multiple=True, metavar="KEY=VALUE,VALUE",
+              help="Compare variants of one scenario, e.g. --vary cluster.accelerator=H100-SXM-80GB,B200-SXM "
+                   "or --vary ownership=own,rent; one value is held against the scenario as it is.")  # fmt: skip
+@click.option("--outputs", default="", metavar="NAMES", help="Outputs to compare, with commas [the main ones].")
+@click.option("--independent", is_flag=True,
+              help="Draw inputs that differ independently, not at the same quantile.")  # fmt: skip
+@json_option
+@samples_option
+@seed_option
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/compare-...].")
+@click.option("--no-plots", is_flag=True, help="Draw no picture.")
+@click.option("--no-files", is_flag=True, help="Write no files at all.")
+def compare(
+    scenarios: tuple[str, ...],
+    overrides: tuple[str, ...],
+    vary: tuple[str, ...],
+    outputs: str,
+    independent: bool,
+    as_json: bool,
+    samples: int,
+    seed: int,
+    out: Path | None,
+    no_plots: bool,
+    no_files: bool,
+) -> None:
+    """Hold SCENARIOS against the first one on the same draws: chances, differences, and what drives them."""
+    from gpustack_mc.compare import run_comparison
+    from gpustack_mc.compilation import use_cache
+
+    use_cache()
+    done = run_comparison(
+        scenarios,
+        overrides,
+        vary,
+        outputs=outputs,
+        independent=independent,
+        samples=samples,
+        seed=seed,
+        out=out,
+        with_files=not no_files,
+        with_plots=not no_plots,
+    )
+    click.echo(json.dumps(done.summary, indent=2, allow_nan=False) if as_json else done.text)
+
+
+@cli.command()
+@scenario_argument
+@set_option
+@click.option("--regions", default="", metavar="IDS", help="Regions with commas, e.g. US-CA,CA-QC,'gcp:europe-*'.")
+@click.option("--kind", default="", help="All regions of a kind, e.g. us_state, ca_province, country, cloud_region.")
+@click.option("--by", type=click.Choice(["cost", "carbon", "water"]), default="cost", show_default=True,
+              help="What the table is sorted by.")  # fmt: skip
+@click.option("--carbon-basis", type=click.Choice(["direct", "lifecycle"]),
+              help="The one basis of all carbon figures [the scenario's, else the one with more data].")  # fmt: skip
+@json_option
+@click.option("--samples", type=int, default=16_384, show_default=True, help="Monte Carlo samples, rounded up.")
+@seed_option
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/sites-...].")
+@click.option("--no-plots", is_flag=True, help="Draw no picture.")
+@click.option("--no-files", is_flag=True, help="Write no files at all.")
+def sites(
+    scenario: str,
+    overrides: tuple[str, ...],
+    regions: str,
+    kind: str,
+    by: Any,
+    carbon_basis: str | None,
+    as_json: bool,
+    samples: int,
+    seed: int,
+    out: Path | None,
+    no_plots: bool,
+    no_files: bool,
+) -> None:
+    """Rank regions for SCENARIO on cost, carbon and water, each with its interval and its chance of being best."""
+    from gpustack_mc.compilation import use_cache
+    from gpustack_mc.sites import run_sites
+
+    use_cache()
+    done = run_sites(
+        scenario,
+        overrides,
+        regions=regions,
+        kind=kind,
+        by=by,
+        carbon_basis=carbon_basis or "",
+        samples=samples,
+        seed=seed,
+        out=out,
+        with_files=not no_files,
+        with_plots=not no_plots,
+    )
+    click.echo(json.dumps(done.summary, indent=2, allow_nan=False) if as_json else done.text)
 
 
 @cli.command()

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpustack_mc import catalog
 from gpustack_mc.catalog import Accelerator
+from gpustack_mc.fits import utilization_data as table
 from gpustack_mc.fits import utilization_predict as program
 from gpustack_mc.fits import utilization_running as running
 from gpustack_mc.fits.draws_file import read_columns
@@ -136,12 +137,28 @@ def efficiency(
     team : TeamFit, optional
         The run is the team's next one, whose hours are counted as those of its earlier runs were.
     """
-    fit = catalog.fit_record("utilization")
     row = planned_run(file, accelerator, middle, year)
+    peak = middle["peak_flop_per_s"]
     # The books of a job that runs are its user's own. Failures and checkpoints account for all hours of a run; how a
     # published record counts them is then left out.
     own_books = window is not None and "accounting" not in file.model_fields_set
     clean = file.accounting == "clean" or own_books or file.reliability is not None
+    if team is None and window is None and not evidence:
+        return _of_new_team(tuple(row.items()), peak, clean)
+    return _predicted(row, peak, clean, evidence, window, team)
+
+
+# Sites of one run differ in what the program does not read.
+@functools.lru_cache(maxsize=64)
+def _of_new_team(items: tuple[tuple[str, Any], ...], peak: float, clean: bool) -> Efficiency:
+    return _predicted(dict(items), peak, clean)
+
+
+def _predicted(
+    row: Mapping[str, Any], peak: float, clean: bool, evidence: Sequence[program.Evidence] = (),
+    window: running.Window | None = None, team: TeamFit | None = None,
+) -> Efficiency:  # fmt: skip
+    fit = catalog.fit_record("utilization")
     if team is None:
         posterior, learned, fixed = draws(), None, (fit["constants"], fit["settings"])
         record = published_record(fit["constants"])
@@ -164,7 +181,7 @@ def efficiency(
     others = sum(fit["rows"].values()) - fit["rows"]["training"]
     words = f"{fit['rows']['training']} runs of {fit['families']} families, {others} benchmarks and reports"
     return Efficiency(
-        tabulated(weights, means + log_peak_ratio(row, middle), sds),
+        tabulated(weights, means + np.log(row["peak_16bit_flop_per_s"] / peak), sds),
         tabulated(losses, log_goodput),
         f"{words}, given {', '.join(stated)}"
         + ("; exact books" if clean else "")
@@ -192,3 +209,36 @@ def tabulated(weights: np.ndarray, means: np.ndarray, sds: np.ndarray | None = N
     weight = np.where(points <= 0, weight, 0.0)
     cumulative = (np.cumsum(weight) - weight / 2) / weight.sum()
     return Marginal("tabulated", {"values": np.exp(np.interp(_TABLE_U, cumulative, np.minimum(points, 0.0))).tolist()})
+
+
+def mfu_correlation(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    r"""Correlation of log MFU between planned runs of one team, by the joint posterior draws.
+
+    The runs share what is not known about the population, the family effect and covariates that are stated for
+    neither; run effects and the noise of records are their own. See `gpustack_mc.coupling`.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        From `planned_run`.
+
+    Returns
+    -------
+    ndarray, shape (rows, rows)
+        Positive definite, ones on the diagonal.
+    """
+    fit = catalog.fit_record("utilization")
+    constants, settings = fit["constants"], fit["settings"]
+    found = program.predict(draws(), rows, constants, settings, record=published_record(constants)).log_mfu
+    weights, beta = found.weights[0], draws().beta
+    centred = found.means - (found.means @ weights)[:, None]
+    unknown = table.features(rows, constants, settings).variance
+    both = np.minimum(unknown[:, None, :], unknown[None, :, :])
+    p, (level, slope) = draws().scalar, program.level_and_slope(rows, settings).T
+    shared = np.outer(level, level)[:, :, None] * p["family_sd"] ** 2
+    shared = shared + np.outer(slope, slope)[:, :, None] * p["family_slope_sd"] ** 2 + both @ (beta**2).T
+    covariance = (weights * centred) @ centred.T + shared @ weights
+    variance = (weights * centred**2).sum(axis=1) + found.sds**2 @ weights
+    correlation = covariance / np.sqrt(np.outer(variance, variance))
+    np.fill_diagonal(correlation, 1.0)
+    return correlation

@@ -240,12 +240,23 @@ def other_cost_usd(accelerator_hours, capex, residual_share, lifetime, fleet_uti
     return accelerator_hours / (c.HOURS_PER_YEAR * fleet_utilization) * capex * per_year
 
 
-def cost_owned_usd(hardware_cost_usd, electricity_cost_usd, other_cost_usd):
+def carbon_cost_usd(co2e_t, carbon_price):
+    r"""Cost of the emissions at a stated price.
+
+    .. math:: K_\mathrm{C} = M\, p_\mathrm{C}
+
+    Assumes that operational and embodied emissions bear the same price, and that the prices of electricity and
+    hardware do not hold it already.
+    """
+    return co2e_t * carbon_price
+
+
+def cost_owned_usd(hardware_cost_usd, electricity_cost_usd, other_cost_usd, carbon_cost_usd):
     r"""Cost on owned hardware.
 
-    .. math:: K_\mathrm{own} = K_\mathrm{hw} + K_\mathrm{el} + K_\mathrm{ot}
+    .. math:: K_\mathrm{own} = K_\mathrm{hw} + K_\mathrm{el} + K_\mathrm{ot} + K_\mathrm{C}
     """
-    return hardware_cost_usd + electricity_cost_usd + other_cost_usd
+    return hardware_cost_usd + electricity_cost_usd + other_cost_usd + carbon_cost_usd
 
 
 def owned_usd_per_accelerator_hour(cost_owned_usd, accelerator_hours):
@@ -256,12 +267,12 @@ def owned_usd_per_accelerator_hour(cost_owned_usd, accelerator_hours):
     return cost_owned_usd / accelerator_hours
 
 
-def cost_rented_usd(accelerator_hours, rental_price):
+def cost_rented_usd(accelerator_hours, rental_price, carbon_cost_usd):
     r"""Cost on rented accelerators; electricity, host and network are inside the price.
 
-    .. math:: K_\mathrm{rent} = h\, p_\mathrm{rent}
+    .. math:: K_\mathrm{rent} = h\, p_\mathrm{rent} + K_\mathrm{C}
     """
-    return accelerator_hours * rental_price
+    return accelerator_hours * rental_price + carbon_cost_usd
 
 
 def electricity_share(electricity_cost_usd, cost_owned_usd):

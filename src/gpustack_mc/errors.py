@@ -15,6 +15,12 @@ class Place(NamedTuple):
         return ":".join(str(part) for part in self if part is not None)
 
 
+def option_place(option: str, text: str) -> Place:
+    """Return the place of an option's value: cut to what fits a line, without characters that steer a terminal."""
+    shown = "".join(character if character.isprintable() else "?" for character in text)
+    return Place(f"{option} {shown[:80]}{'...' if len(shown) > 80 else ''}")
+
+
 class GpustackError(Exception):
     """A failure that is explained to the user in one line, without a traceback.
 

@@ -503,7 +503,7 @@ def _draw_forest(rows: Sequence[_Row], spans: Sequence[_Span], limits: tuple[flo
     for axes in (labels, forest):
         _bands(axes, len(rows))
     _label_rows(labels, [(row.description, row.key, row.note) for row in rows], _FOREST_ROW)
-    _arviz_forest(figure, labels, forest, spans)
+    _arviz_forest(figure, labels, forest, [span.quantiles for span in spans], np.arange(len(spans)))
     _ratio_axis(forest, limits, _FOREST_ROOM)
     for i, (row, span) in enumerate(zip(rows, spans, strict=True)):
         _row_texts(forest, i, row, span, limits)
@@ -511,16 +511,24 @@ def _draw_forest(rows: Sequence[_Row], spans: Sequence[_Span], limits: tuple[flo
     return figure
 
 
-def _arviz_forest(figure: "Figure", labels: "Axes", forest: "Axes", spans: Sequence[_Span]) -> None:
-    """Draw lines and dots with ArviZ, on axes that exist already.
+def _arviz_forest(
+    figure: "Figure",
+    labels: "Axes",
+    forest: "Axes",
+    logs: Sequence[np.ndarray],
+    y: Sequence[float] | np.ndarray,
+    color: str = _BLUE,
+    thickness: float = 5.5,
+) -> None:
+    """Draw lines and dots with ArviZ, on axes that exist already, from five logarithms for each place `y`.
 
     The quantiles are handed over instead of draws: they are those of all draws, also of those that were not kept, and
     ArviZ would take longer over 65,536 draws than everything else here together.
     """
     import arviz as az
 
-    ratios = xr.DataArray(np.exp([span.quantiles for span in spans]), dims=("row", "quantile"))
-    ratios = ratios.assign_coords(row=np.arange(len(spans)))
+    ratios = xr.DataArray(np.exp(logs), dims=("row", "quantile"))
+    ratios = ratios.assign_coords(row=np.arange(len(logs)))
 
     def interval(low: int, high: int) -> xr.Dataset:
         ends = ratios.isel(quantile=[low, high]).rename(quantile="ci_bound")
@@ -538,7 +546,7 @@ def _arviz_forest(figure: "Figure", labels: "Axes", forest: "Axes", spans: Seque
     # PlotCollection.grid would make the figure with pyplot, which keeps it and may open a window.
     aes = {"y": ["row"], "overlay": ["row"]}
     collection = az.PlotCollection(
-        draws, xr.DataTree(viz), aes=aes, backend="matplotlib", y=np.arange(len(spans)), overlay=[None] * len(spans)
+        draws, xr.DataTree(viz), aes=aes, backend="matplotlib", y=np.asarray(y), overlay=[None] * len(logs)
     )
     az.plot_forest(
         draws,
@@ -551,9 +559,9 @@ def _arviz_forest(figure: "Figure", labels: "Axes", forest: "Axes", spans: Seque
         ci_probs=(0.5, 0.9),
         stats={"trunk": interval(1, 3), "twig": interval(_LOW, _HIGH), "point_estimate": median},
         visuals={
-            "twig": {"color": _BLUE, "width": 1.3, "solid_capstyle": "butt"},
-            "trunk": {"color": _BLUE, "width": 5.5, "solid_capstyle": "butt"},
-            "point_estimate": {"facecolor": "white", "edgecolor": _BLUE, "size": 20, "width": 1.4, "zorder": 4},
+            "twig": {"color": color, "width": 1.3, "solid_capstyle": "butt"},
+            "trunk": {"color": color, "width": thickness, "solid_capstyle": "butt"},
+            "point_estimate": {"facecolor": "white", "edgecolor": color, "size": 20, "width": 1.4, "zorder": 4},
             "ticklabels": False,
             "remove_axis": False,
         },

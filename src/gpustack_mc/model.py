@@ -31,7 +31,7 @@ def phase(*, active_params, tokens, context_flop_factor, accelerator_count, peak
 def run(phases: Sequence[Values], *, tdp, gpu_power_fraction, host_power, pue, electricity_price, grid_intensity,
         embodied_carbon, water_onsite, water_offsite, capex, residual_share, lifetime, fleet_utilization,
         cost_of_capital, operations_rate, rental_price, serving_throughput, programme_overhead,
-        interruption_rate):  # fmt: skip
+        interruption_rate, carbon_price):  # fmt: skip
     """Every output of a run from its phases and inputs.
 
     Parameters
@@ -69,8 +69,9 @@ def run(phases: Sequence[Values], *, tdp, gpu_power_fraction, host_power, pue, e
     hardware_cost_usd = eq.hardware_cost_usd(accelerator_hours, capex, residual_share, lifetime, fleet_utilization)
     other_cost_usd = eq.other_cost_usd(accelerator_hours, capex, residual_share, lifetime, fleet_utilization,
                                        cost_of_capital, operations_rate)  # fmt: skip
-    cost_owned_usd = eq.cost_owned_usd(hardware_cost_usd, electricity_cost_usd, other_cost_usd)
-    cost_rented_usd = eq.cost_rented_usd(accelerator_hours, rental_price)
+    carbon_cost_usd = eq.carbon_cost_usd(co2e_t, carbon_price)
+    cost_owned_usd = eq.cost_owned_usd(hardware_cost_usd, electricity_cost_usd, other_cost_usd, carbon_cost_usd)
+    cost_rented_usd = eq.cost_rented_usd(accelerator_hours, rental_price, carbon_cost_usd)
 
     serving_kwh_per_million_tokens = eq.serving_kwh_per_million_tokens(tdp, gpu_power_fraction, host_power, pue,
                                                                        serving_throughput)  # fmt: skip
@@ -92,6 +93,7 @@ def run(phases: Sequence[Values], *, tdp, gpu_power_fraction, host_power, pue, e
         "electricity_cost_usd": electricity_cost_usd,
         "hardware_cost_usd": hardware_cost_usd,
         "other_cost_usd": other_cost_usd,
+        "carbon_cost_usd": carbon_cost_usd,
         "cost_owned_usd": cost_owned_usd,
         "owned_usd_per_accelerator_hour": eq.owned_usd_per_accelerator_hour(cost_owned_usd, accelerator_hours),
         "cost_rented_usd": cost_rented_usd,

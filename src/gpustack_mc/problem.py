@@ -1,5 +1,6 @@
 """A scenario made ready for propagation: every quantity that enters the model, with its origin and source."""
 
+import datetime
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -101,6 +102,22 @@ class Running(NamedTuple):
     words: tuple[str, ...]
 
 
+class Term(NamedTuple):
+    """One comparison of an output with a limit in its unit; `name` is the question it comes from, if one."""
+
+    output: str
+    op: str
+    limit: float
+    name: str = ""
+
+
+class Condition(NamedTuple):
+    """Comparisons that must all hold; `text` is how it is written."""
+
+    text: str
+    terms: tuple[Term, ...]
+
+
 class Problem(NamedTuple):
     """A scenario made ready for propagation.
 
@@ -127,6 +144,12 @@ class Problem(NamedTuple):
         Where a path of the file stands, for later errors.
     running : Running or None
         Of a job that runs.
+    asked : tuple of Condition
+        Further conditions whose probability is asked for.
+    year : int or None
+        Year of the run, from its date or its start.
+    start : datetime.date or None
+        Day on which the run starts.
     """
 
     name: str
@@ -143,6 +166,9 @@ class Problem(NamedTuple):
     notes: tuple[str, ...]
     place: Callable[..., Place]
     running: Running | None = None
+    asked: tuple[Condition, ...] = ()
+    year: int | None = None
+    start: datetime.date | None = None
 
     @property
     def program(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpustack_mc import schema, units, yamlfile
-from gpustack_mc.errors import InputError, Place, did_you_mean
+from gpustack_mc.errors import InputError, Place, did_you_mean, option_place
 from gpustack_mc.statements import Statements
 
 
@@ -160,9 +160,7 @@ class Reader(Statements):
 
 
 def _set_place(override: str) -> Place:
-    """Return the place of an override, cut to what fits a line, without characters that steer a terminal."""
-    shown = "".join(character if character.isprintable() else "?" for character in override)
-    return Place(f"--set {shown[:80]}{'...' if len(shown) > 80 else ''}")
+    return option_place("--set", override)
 
 
 def _where(data: Any, condition: Callable[[Any], bool], path: yamlfile.Path_ = ()) -> Iterator[yamlfile.Path_]:

@@ -149,6 +149,8 @@ def _root_attributes(simulation: Simulation) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "basis": json.dumps(problem.basis),
         "questions": json.dumps(problem.questions),
+        "asked": json.dumps([[asked.text, [term._asdict() for term in asked.terms]] for asked in problem.asked]),
+        "start": problem.start.isoformat() if problem.start else "",
         "published": json.dumps(published),
         "notes": json.dumps(problem.notes),
         "conditioned_on": json.dumps(problem.running.words if problem.running else ()),

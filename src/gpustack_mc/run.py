@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpustack_mc import drivers, reliability, storage
+from gpustack_mc.conditions import Gate, parse_condition, parse_gate
 from gpustack_mc.design import Design, make_design
-from gpustack_mc.errors import InputError
+from gpustack_mc.errors import InputError, option_place
 from gpustack_mc.problem import Problem
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.simulate import simulate
@@ -40,11 +41,14 @@ class Done(NamedTuple):
     summary : dict
         As printed with ``--json``.
     ownership : {"own", "rent", "either"}
+    failed : tuple of str
+        One line for each gate that the result does not pass.
     """
 
     tree: "xr.DataTree"
     summary: dict[str, Any]
     ownership: str
+    failed: tuple[str, ...] = ()
 
 
 def run_scenario(
@@ -57,6 +61,8 @@ def run_scenario(
     out: Path | None = None,
     pictures: Sequence[str] = ("intervals", "sensitivity"),
     with_files: bool = True,
+    ask: Iterable[str] = (),
+    fail_if: Iterable[str] = (),
     progress: Callable[[float], None] = lambda share: None,
     calibration: Path | None = None,
 ) -> Done:
@@ -76,6 +82,10 @@ def run_scenario(
         Which of `PICTURES` to draw; ``checkpoints`` joins them when the scenario states ``reliability``.
     with_files : bool
         Whether to write at all.
+    ask : iterable of str
+        Conditions whose probability is asked for, besides those of the scenario; see `gpustack_mc.conditions`.
+    fail_if : iterable of str
+        Gates, such as ``P(budget) < 0.9``; `Done.failed` says which the result does not pass.
     progress : callable
         Called with the share of the sampling that is done.
     calibration : Path, optional
@@ -89,7 +99,7 @@ def run_scenario(
     if not FEWEST_SAMPLES <= samples <= MOST_SAMPLES:
         found = f"--samples {samples:,} is not between {FEWEST_SAMPLES} and {MOST_SAMPLES:,}."
         raise InputError("bad-samples", found, "65536 gives three digits.")
-    problem = load_scenario(source, overrides, calibration)
+    problem, gates = _asked(load_scenario(source, overrides, calibration), ask, fail_if)
     if pictures and problem.file.reliability is not None:
         pictures = [*pictures, "checkpoints"]
     folder = out if out is not None else Path("reports") / storage.slug(_stem(source, problem.name))
@@ -97,12 +107,26 @@ def run_scenario(
     if with_files:
         storage.require_folder(folder)
     try:
-        return _run(problem, folder, make_design(samples, method, seed), pictures, with_files, progress)
+        done = _run(problem, folder, make_design(samples, method, seed), pictures, with_files, progress)
     except BaseException:
         if made:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
+    return done._replace(failed=_failed(done.tree, gates)) if gates else done
+
+
+def _asked(problem: Problem, ask: Iterable[str], fail_if: Iterable[str]) -> tuple[Problem, tuple[Gate, ...]]:
+    """Add the conditions of the command line to those of the scenario, and read the gates."""
+    known = (problem.questions, problem.file.ownership, problem.file.exchange_rates)
+    added = tuple(parse_condition(text, *known, option_place("--ask", text)) for text in ask)
+    return problem._replace(asked=problem.asked + added), tuple(parse_gate(text, *known) for text in fail_if)
+
+
+def _failed(tree: "xr.DataTree", gates: Iterable[Gate]) -> tuple[str, ...]:
+    from gpustack_mc import answering
+
+    return tuple(line for gate in gates if (line := answering.failure(tree, gate)))
 
 
 def _run(

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpustack_mc import catalog, constants, formatting, priors, reliability, running, schema, units, yamlfile
+from gpustack_mc.asking import Asking
 from gpustack_mc.efficiency import Efficiency, efficiency, planned_run
 from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.facts import facts_of, medians
 from gpustack_mc.priors import Facts, Marginal, StatementError
-from gpustack_mc.problem import PHASE_KEYS, QUESTIONS, Input, Phase, Problem, Published, Running, Source
-from gpustack_mc.quantities import BY_NAME, INPUTS, Quantity
-from gpustack_mc.reading import Reader
+from gpustack_mc.problem import PHASE_KEYS, Input, Phase, Problem, Published, Running, Source
+from gpustack_mc.quantities import BY_NAME, INPUTS
 from gpustack_mc.statements import UNKNOWN
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def load_scenario(
     return _Resolver(document, tuple(overrides), calibration).problem()
 
 
-class _Resolver(Reader):
+class _Resolver(Asking):
     """Gives every quantity of the model its distribution, from the document or from a prior."""
 
     def __init__(self, document: yamlfile.Document, overrides: tuple[str, ...], calibration: "Pack | None" = None):
@@ -70,7 +70,8 @@ class _Resolver(Reader):
         inputs = self._scenario_inputs(file, accelerator, entered)
         phases, phase_inputs = self._phases(file, accelerator, inputs)
         self.stop_if_wrong()
-        facts = facts_of(file, accelerator, region, inputs, self._year(file))
+        start = self.start(file)
+        facts = facts_of(file, accelerator, region, inputs, self._year(file, start))
         middle = medians(inputs | phase_inputs)
         team = self.pack.team_fit if self.pack else None
         predict = functools.partial(efficiency, file, accelerator, middle, facts.year, team=team)
@@ -87,7 +88,8 @@ class _Resolver(Reader):
         rest = running.continued(self, job, inputs, phases) if job else running.Continued(inputs, phases, {}, ())
         inputs, phases, tied, surprises = rest
         correlated, correlation = self._correlation(file, inputs, tied | self._tied(found, inputs))
-        questions = self._questions(file)
+        questions = self.questions(file, start)
+        asked = self.asked(file, questions)
         published = self._published(file)
         self.stop_if_wrong()
         if file.reliability is not None:
@@ -111,6 +113,9 @@ class _Resolver(Reader):
             notes=(*surprises, *self._notes(file, ordered, predicted)),
             place=self.located,
             running=Running(job.words) if job else None,
+            asked=asked,
+            year=facts.year,
+            start=start,
         )
 
     def _rates(self, file: schema.ScenarioFile) -> dict[str, float]:
@@ -154,6 +159,13 @@ class _Resolver(Reader):
         interval = reliability.stated_interval(file, self.fail)
         if interval is not None:
             inputs["checkpoint_interval"] = self._input("checkpoint_interval", interval, reliability.INTERVAL)
+        if "carbon_price" in entered:
+            inputs["carbon_price"] = self._input("carbon_price", entered["carbon_price"], ("inputs", "carbon_price"))
+        else:
+            free = Marginal("fixed", {"value": 0.0})
+            inputs["carbon_price"] = Input(
+                "carbon_price", BY_NAME["carbon_price"], free, "derived", "no price of carbon is stated"
+            )
         return inputs
 
     def _check_active(self, inputs: dict[str, Input], path: yamlfile.Path_) -> None:
@@ -319,7 +331,9 @@ class _Resolver(Reader):
             )
         return Input(key, quantity, Marginal("fixed", {"value": factor}), "derived", words)
 
-    def _year(self, file: schema.ScenarioFile) -> int | None:
+    def _year(self, file: schema.ScenarioFile, start: datetime.date | None) -> int | None:
+        if file.date is None and start is not None:
+            return start.year
         return None if file.date is None else self._year_of(file.date, ("date",))
 
     def _year_of(self, value: Any, path: yamlfile.Path_) -> int | None:
@@ -495,25 +509,6 @@ class _Resolver(Reader):
             self.fail(("correlations",), message, "No joint distribution has these correlations; weaken some of them.")
         return tuple(names), matrix
 
-    def _questions(self, file: schema.ScenarioFile) -> dict[str, float]:
-        limits = {}
-        for name in sorted(file.questions.model_fields_set):
-            unit = QUESTIONS[name][1]
-            amount = getattr(file.questions, name)
-            limit = Quantity(name, "", unit, "", "output", "")
-            if amount is None or (not isinstance(amount, str)) or re.fullmatch(r"[\d._eE+-]+", amount.strip()):
-                self.fail(
-                    ("questions", name),
-                    f"{amount} has no unit.",
-                    f"Write it with one, such as {amount} {unit}.",
-                    "bad-unit",
-                )
-                continue
-            limits[name] = self.number(amount, limit, ("questions", name))
-            if limits[name] == 0:
-                self.fail(("questions", name), "a limit of 0 is never kept.", "State a limit above 0.")
-        return limits
-
     def _published(self, file: schema.ScenarioFile) -> dict[str, Published]:
         figures = {}
         for name in sorted(file.published.model_fields_set):
@@ -534,6 +529,11 @@ class _Resolver(Reader):
                     f"your {name} of {middle[name]:.3g} is outside of what {self._whose()} runs at "
                     f"{file.cluster.precision} lead to expect (90%: {low:.2g} – {high:.2g})"
                 )
+        if price := middle["carbon_price"]:
+            yield (
+                f"all costs hold the emissions, operational and embodied, at {formatting.with_unit(price, 'USD', 3)} "
+                "a tonne"
+            )
         years = {"1yr": 1, "3yr": 3}.get(file.market.term)
         count = middle["accelerator_count"]
         if years and file.ownership != "own":

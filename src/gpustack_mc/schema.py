@@ -196,10 +196,15 @@ class Questions(Strict):
     """Limits whose probability of being kept is asked for."""
 
     budget: Amount | None = Field(None, description="Money, e.g. 15 MUSD")
-    deadline: Amount | None = Field(None, description="Time, e.g. 30 d")
+    deadline: Amount | None = Field(None, description="Time, e.g. 30 d, or a date where `start` is stated")
     carbon_cap: Amount | None = Field(None, description="Emissions, e.g. 3000 t")
     energy_cap: Amount | None = Field(None, description="Energy, e.g. 10 GWh")
     power_cap: Amount | None = Field(None, description="Power, e.g. 12 MW")
+    ask: list[StrictStr] = Field(
+        default_factory=list,
+        max_length=50,
+        description="Conditions, e.g. 'budget and deadline' or 'programme_cost_owned_usd <= 40 MUSD'",
+    )
 
 
 class Published(Strict):
@@ -222,7 +227,7 @@ Inputs = create_model(
     __doc__="What is known about the inputs; what is not named uses the fitted prior.",
     **{
         name: (_VALUE_OR_NONE, Field(None, description=_described(name)))
-        for name in (*(name for name in INPUTS if not BY_NAME[name].part), "peak_flop_per_s", "tdp")
+        for name in (*(name for name in INPUTS if not BY_NAME[name].part), "peak_flop_per_s", "tdp", "carbon_price")
     },  # type: ignore[call-overload]
 )
 
@@ -276,6 +281,9 @@ class ScenarioFile(Strict):
     description: StrictStr = ""
     date: StrictStr | StrictInt | None = Field(
         None, description="Year or date of the run; selects prices of that time. Newest data when omitted"
+    )
+    start: StrictStr | None = Field(
+        None, description="Day on which the run starts, e.g. 2027-01-15; a deadline may then be a date"
     )
     accounting: Literal["published", "clean"] = Field(
         "published", description="Hours as published records count them, rounding and extras included, or exactly"

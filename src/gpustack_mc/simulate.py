@@ -219,6 +219,12 @@ def _analyse(shape: Shape, arrays: dict[str, Any], cholesky: Any, u_a: Any, u_b:
 
 
 @functools.partial(jax.jit, static_argnums=0)
+def _swapped(shape: Shape, arrays: dict[str, Any], x_a: Any, x_b: Any, masks: Any, rows: Any) -> Any:
+    """Run the model on A with one block of inputs from B at a time; shape (blocks, len(rows), n)."""
+    return jax.lax.map(lambda mask: _outputs(shape, arrays, jnp.where(mask[:, None], x_b, x_a))[rows], masks)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def _stream(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any, grid: "Grid") -> Any:
     """Propagate without keeping draws: sums of deviations and bin numbers, for `_Tally`."""
     rows = jax.lax.optimization_barrier(_propagate(shape, arrays, cholesky, u))
@@ -263,6 +269,72 @@ def simulate(
     """
     with jax.enable_x64(True):
         return _Run(problem, design, with_sensitivity, progress).simulation()
+
+
+class Propagation:
+    """The compiled model of one problem, for callers that choose the points themselves.
+
+    Attributes
+    ----------
+    problem : Problem
+    varying : tuple of str
+        Keys of the inputs that vary, in the order of the rows.
+    """
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+        self.shape, arrays = shape_of(problem)
+        self.varying = self.shape.varying
+        self.cholesky = np.linalg.cholesky(problem.correlation) if problem.correlated else np.zeros((0, 0))
+        with jax.enable_x64(True):
+            self.arrays = jax.device_put(arrays)
+
+    def propagate(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return draws of the inputs (varying, n) and outputs (outputs, n) at points of the cube (varying, n)."""
+        with jax.enable_x64(True):
+            rows = np.asarray(_propagate(self.shape, self.arrays, self.cholesky, u))
+        require_finite(rows[len(self.varying) :], self.problem)
+        return rows[: len(self.varying)], rows[len(self.varying) :]
+
+    def swapped(self, x_a: np.ndarray, x_b: np.ndarray, masks: np.ndarray, rows: Sequence[int]) -> np.ndarray:
+        """Run the model on A with blocks of inputs from B.
+
+        Parameters
+        ----------
+        x_a, x_b : ndarray, shape (varying, n)
+            Draws of the inputs.
+        masks : ndarray of bool, shape (blocks, varying)
+            Inputs that a block takes from B.
+        rows : sequence of int
+            Which outputs to return.
+
+        Returns
+        -------
+        ndarray, shape (blocks, len(rows), n)
+        """
+        with jax.enable_x64(True):
+            return np.asarray(_swapped(self.shape, self.arrays, x_a, x_b, masks, np.asarray(rows)))
+
+
+def require_finite(outputs: np.ndarray, problem: Problem) -> None:
+    """Refuse outputs, shape (outputs, n), that are not finite or whose square would not be.
+
+    Raises
+    ------
+    InputError
+        It names the output and how many of its draws are concerned.
+    """
+    # The square of anything larger overflows, and with it the standard deviation.
+    bad = ~(np.abs(outputs) < MOST)
+    if not bad.any():
+        return
+    worst = int(bad.sum(axis=1).argmax())
+    raise InputError(
+        "non-finite",
+        f"{problem.outputs[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
+        "Some input reaches 0 or is far too large; narrow it.",
+        problem.place(("inputs",)),
+    )
 
 
 class Grid(NamedTuple):
@@ -353,7 +425,7 @@ class _Run:
             if self.kept == self.design.length:
                 self.advance(stop - start)
         kept = np.concatenate(parts, axis=1)[:, : self.kept]
-        self.require_finite(kept)
+        require_finite(kept[len(self.names) :], self.problem)
         total = tuple(functools.reduce(sensitivity.add_sums, part) for part in zip(*sums, strict=True))
         return _Part(kept, kept.mean(axis=1), np.quantile(kept, PROBABILITIES, axis=1), total)
 
@@ -383,19 +455,6 @@ class _Run:
         names = tuple("+".join(block) for block in self.blocks)
         return Sensitivity(names, *parts, samples=self.analysed * self.design.replicates)
 
-    def require_finite(self, draws: np.ndarray) -> None:
-        # The square of anything larger overflows, and with it the standard deviation.
-        bad = ~(np.abs(draws[len(self.names) :]) < MOST)
-        if not bad.any():
-            return
-        worst = int(bad.sum(axis=1).argmax())
-        raise InputError(
-            "non-finite",
-            f"{self.shape.outputs[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
-            "Some input reaches 0 or is far too large; narrow it.",
-            self.problem.place(("inputs",)),
-        )
-
     def streamed(self, draws: np.ndarray) -> Statistics:
         """Summaries over all points of a design too long to keep."""
         grid = _grid(draws)
@@ -408,7 +467,7 @@ class _Run:
             u = self.points(replicate, start, stop)
             total, square, bins, bad = _stream(self.shape, self.arrays, self.cholesky, u, grid)
             if np.asarray(bad).any():
-                self.require_finite(self.propagate(replicate, start, stop))
+                require_finite(self.propagate(replicate, start, stop)[len(self.names) :], self.problem)
             tally.add(np.asarray(total), np.asarray(square), np.asarray(bins), stop - start)
             self.advance(stop - start)
         return tally
@@ -499,6 +558,10 @@ def _from_tallies(tallies: Sequence[_Tally], grid: Grid) -> Statistics:
     by_mean = np.stack([grid.centre + tally.total / tally.n for tally in tallies])
     by_quantile = np.stack([_binned_quantiles(tally.counts, grid) for tally in tallies])
     pooled = _binned_quantiles(sum(tally.counts for tally in tallies), grid)
+    # A bin has a width; what does not vary, such as a cost of carbon without a price, is known exactly.
+    constant = sum(tally.square for tally in tallies) == 0
+    by_quantile = np.where(constant, grid.centre, by_quantile)
+    pooled = np.where(constant, grid.centre, pooled)
     return _statistics(grid.centre + shift, variance, pooled, by_mean, by_quantile)
 
 

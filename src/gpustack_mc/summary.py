@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import drivers, formatting, reliability
-from gpustack_mc.problem import QUESTIONS
+from gpustack_mc import answering, drivers, formatting, reliability
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.sensitivity import replicate_error
 
@@ -72,7 +71,8 @@ def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
         "sensitivity": _indices(tree, "raw"),
         "sensitivity_log": _indices(tree, "log"),
         "sensitivity_status": _status(tree),
-        "questions": answers(tree),
+        "questions": answering.answers(tree),
+        **({"finish": finish} if (finish := answering.finish(tree)) else {}),
         "published": _published(tree),
         "running": _running(tree),
         "files": list(files),
@@ -197,53 +197,6 @@ def _part(tree: "xr.DataTree", part: str, name: str) -> dict[str, Any]:
     }
 
 
-# ---- questions ---------------------------------------------------------------------------------------------------
-
-
-def answers(tree: "xr.DataTree") -> dict[str, Any]:
-    """Return the probability that each limit of the scenario is kept, alone and together, with Monte Carlo errors.
-
-    A budget is asked of the owned and of the rented cost, unless the scenario says which one is meant.
-    """
-    limits = json.loads(tree.attrs["questions"])
-    kept: dict[str, np.ndarray] = {}
-    about: dict[str, dict[str, Any]] = {}
-    for name, limit in limits.items():
-        for output in _asked(QUESTIONS[name][0], tree.attrs["ownership"]):
-            key = name if QUESTIONS[name][0] == output else f"{name}_{output.split('_')[1]}"
-            kept[key] = tree["prior_predictive"][output].values[0] <= limit
-            about[key] = {"output": output, "limit": limit, "unit": QUESTIONS[name][1]}
-    found = {key: about[key] | _probability(values, tree) for key, values in kept.items()}
-    if len(limits) > 1:
-        for way in _ways(kept):
-            together = np.logical_and.reduce([kept[key] for key in way])
-            found["all_" + way[0].rpartition("_")[2] if "budget_" in way[0] else "all"] = {
-                "limits": way,
-                **_probability(together, tree),
-            }
-    return found
-
-
-def _asked(output: str, ownership: str) -> tuple[str, ...]:
-    if output != "cost":
-        return (output,)
-    own, rent = ("cost_owned_usd",), ("cost_rented_usd",)
-    return {"own": own, "rent": rent, "either": own + rent}[ownership]
-
-
-def _ways(kept: Iterable[str]) -> list[list[str]]:
-    """List what must hold together: once, or once owned and once rented."""
-    budgets = [key for key in kept if key.startswith("budget")]
-    others = [key for key in kept if not key.startswith("budget")]
-    return [[budget, *others] for budget in budgets] or [others]
-
-
-def _probability(values: np.ndarray, tree: "xr.DataTree") -> dict[str, float | None]:
-    by_replicate = values.reshape(int(tree.attrs["replicates"]), -1).mean(axis=1)
-    error = replicate_error(by_replicate) if len(by_replicate) > 1 else float("nan")
-    return {"probability": float(values.mean()), "monte_carlo_error": _number(error)}
-
-
 def _published(tree: "xr.DataTree") -> dict[str, Any]:
     figures = json.loads(tree.attrs["published"])
     for name, figure in figures.items():
@@ -318,7 +271,7 @@ def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: 
         *_table(summary, ownership, style, width),
         *_running_lines(summary, ownership, style, width),
         *_note_lines(summary, width),
-        *_question_lines(summary, style),
+        *answering.lines(summary, style),
         *_published_lines(summary, style),
         *_driver_lines(summary, ownership, style, width),
         *_assumption_lines(summary, style, width),
@@ -368,7 +321,9 @@ def _lower_first(text: str) -> str:
 
 def _rows(summary: dict[str, Any], ownership: str) -> list[str]:
     skip = OTHER_OWNERSHIP.get(ownership)
-    return [name for name in (*HEADLINE, *reliability.ROWS) if name != skip and name in summary["outputs"]]
+    priced = ("carbon_cost_usd",) if summary["outputs"]["carbon_cost_usd"]["median"] else ()
+    rows = (*HEADLINE, *priced, *reliability.ROWS)
+    return [name for name in rows if name != skip and name in summary["outputs"]]
 
 
 def _label(name: str, summary: dict[str, Any]) -> str:
@@ -434,30 +389,6 @@ def _middle(entry: dict[str, Any]) -> str:
 def _note_lines(summary: dict[str, Any], width: int) -> list[str]:
     notes = [_wrapped(f"  note: {note}.", width, 4) for note in summary["notes"]]
     return ["", *notes] if notes else []
-
-
-def _question_lines(summary: dict[str, Any], style: Style) -> list[str]:
-    found = summary["questions"]
-    if not found:
-        return []
-    lines = ["", style("  questions", dim=True)]
-    for answer in found.values():
-        error = answer["monte_carlo_error"]
-        within = f" ± {max(1.645 * error, 0.0005):.1%}" if error is not None else ""
-        if "limits" in answer:
-            asked = " and ".join(answer["limits"])
-        else:
-            limit = formatting.with_unit(answer["limit"], answer["unit"], 4, exact=True)
-            asked = f"{BY_NAME[answer['output']].short.replace(',', '')} at most {limit}"
-        lines.append(f"  P({asked}) = {_percent(answer['probability'])}{within}")
-    return lines
-
-
-def _percent(probability: float) -> str:
-    """Write a probability; nearly 0 and nearly 1 are not 0 and 1."""
-    if 0 < probability < 0.001:
-        return "<0.1%"
-    return ">99.9%" if 0.999 < probability < 1 else f"{probability:.1%}"
 
 
 def _published_lines(summary: dict[str, Any], style: Style) -> list[str]:
