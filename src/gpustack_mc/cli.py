@@ -25,6 +25,10 @@ set_option = click.option(
     help="Change a value of the scenario, e.g. --set mfu=0.4 or --set cluster.count=4096.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object; errors are JSON on stderr.")
+samples_option = click.option(
+    "--samples", type=int, default=65_536, show_default=True, help="Monte Carlo samples, rounded up."
+)
+seed_option = click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
 
 
 @click.group(context_settings=HELP)
@@ -38,8 +42,8 @@ def cli() -> None:
 @set_option
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; write the files.")
-@click.option("--samples", type=int, default=65_536, show_default=True, help="Monte Carlo samples, rounded up.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
+@samples_option
+@seed_option
 @click.option(
     "--design",
     type=click.Choice(["sobol", "lhs", "random"]),
@@ -88,6 +92,60 @@ def run(
 
         style = {} if os.environ.get("NO_COLOR") else {"style": click.style}
         click.echo(summary.text(done.summary, done.ownership, **style))
+
+
+@cli.command()
+@scenario_argument
+@set_option
+@json_option
+@click.option("--for", "variable", required=True, help="count, params, tokens, served-tokens or any input, e.g. mfu.")
+@click.option("--such-that", metavar="CONDITION", help="E.g. 'P(training_days <= 30 d) >= 0.9'.")
+@click.option("--budget", metavar="MONEY", help="Keep the cost at most this, e.g. 5MUSD.")
+@click.option("--deadline", metavar="TIME", help="Keep the run time at most this, e.g. 30d.")
+@click.option("--carbon-cap", metavar="MASS", help="Keep CO2e, with embodied, at most this, e.g. 3000t.")
+@click.option("--energy-cap", metavar="ENERGY", help="Keep the energy at most this, e.g. 10GWh.")
+@click.option("--power-cap", metavar="POWER", help="Keep the average power at most this, e.g. 12MW.")
+@click.option("--probability", default="0.9", show_default=True, help="Of keeping all of them.")
+@click.option("--tokens-per-param", type=float, help="With --for params: tokens follow at this ratio, e.g. 20.")
+@click.option("--between", nargs=2, metavar="LOW HIGH", help="Where to look [the scenario's value / 1000 to x 1000].")
+@samples_option
+@seed_option
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for solve.json and solve.png.")
+def solve(
+    scenario: str,
+    overrides: tuple[str, ...],
+    as_json: bool,
+    variable: str,
+    such_that: str | None,
+    probability: str,
+    tokens_per_param: float | None,
+    between: tuple[str, str] | None,
+    samples: int,
+    seed: int,
+    out: Path | None,
+    **limits: str | None,
+) -> None:
+    """Find the value of one quantity of SCENARIO for which a limit is kept with a probability."""
+    from gpustack_mc.compilation import use_cache
+
+    use_cache()
+    from gpustack_mc import solve_text
+    from gpustack_mc.solving import run_solve
+
+    found = run_solve(
+        scenario,
+        overrides,
+        variable=variable,
+        such_that=such_that,
+        limits={name: limit for name, limit in limits.items() if limit is not None},
+        probability=probability,
+        tokens_per_param=tokens_per_param,
+        between=between,
+        samples=samples,
+        seed=seed,
+        out=out,
+    )
+    click.echo(json.dumps(found, indent=2, allow_nan=False) if as_json else solve_text.text(found))
 
 
 @cli.command()

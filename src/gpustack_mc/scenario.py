@@ -1,5 +1,6 @@
 """From a scenario file to a `Problem`: every quantity of the model with its distribution, origin and source."""
 
+import copy
 import datetime
 import hashlib
 import re
@@ -35,8 +36,24 @@ def load_scenario(source: str | Path, overrides: Iterable[str] = ()) -> Problem:
     InputError
         Anything wrong with the file, with its place and the remedy.
     """
-    document = yamlfile.parse(*yamlfile.read_text(source))
-    return _Resolver(document, tuple(overrides)).problem()
+    return resolve(read_document(source), overrides)
+
+
+def read_document(source: str | Path) -> yamlfile.Document:
+    """Read the document of a scenario, which `resolve` may be asked to resolve many times."""
+    return yamlfile.parse(*yamlfile.read_text(source))
+
+
+def resolve(document: yamlfile.Document, overrides: Iterable[str] = ()) -> Problem:
+    """Check and resolve a scenario whose document was read; the document stays as it is.
+
+    Raises
+    ------
+    InputError
+        As `load_scenario`.
+    """
+    own = document._replace(data=copy.deepcopy(document.data))
+    return _Resolver(own, tuple(overrides)).problem()
 
 
 class _Resolver(Reader):
