@@ -152,6 +152,35 @@ def solve(
 @scenario_argument
 @set_option
 @json_option
+@click.option(
+    "--accuracy",
+    "accuracies",
+    multiple=True,
+    metavar="[INPUT=]SHARE",
+    help="Relative standard uncertainty of a measurement, e.g. mfu=5%; without a name for all others [10%].",
+)
+@click.option("--decision", help="own-or-rent, or go: whether to go ahead with a run that is worth its budget.")
+@click.option("--budget", metavar="MONEY", help="What the run is worth [questions.budget].")
+@click.option("--together", multiple=True, metavar="INPUTS", help="Know these at once, e.g. mfu,goodput.")
+@samples_option
+@seed_option
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for measure.json and measure.png.")
+def measure(scenario: str, overrides: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Say which input of SCENARIO to measure first, and what knowing it is worth."""
+    from gpustack_mc.compilation import use_cache
+
+    use_cache()
+    from gpustack_mc import measure_text
+    from gpustack_mc.measure import run_measure
+
+    found = run_measure(scenario, overrides, **options)
+    click.echo(json.dumps(found, indent=2, allow_nan=False) if as_json else measure_text.text(found))
+
+
+@cli.command()
+@scenario_argument
+@set_option
+@json_option
 def check(scenario: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Say what is wrong with SCENARIO, or what will be assumed; nothing is computed."""
     from gpustack_mc import checking

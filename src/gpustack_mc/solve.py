@@ -1,8 +1,8 @@
-"""For which value of a quantity does a condition hold with a stated probability? Solved on common random numbers.
+r"""For which value of a quantity does a condition hold with a stated probability? Solved on common random numbers.
 
 Every trial value is propagated with the same points of the unit cube, so that the share of draws that keep the
 condition is a function of the value without noise, and its root is exact. The condition holds with probability
-:math:`p` where the :math:`\\lceil pN \\rceil`-th smallest of the `N` margins is at most 0; this order statistic is
+:math:`p` where the :math:`\lceil pN \rceil`-th smallest of the `N` margins is at most 0; this order statistic is
 continuous in the value, nearly a power law, and its roots are found by Brent's method. Nothing is assumed monotone: a
 scan of the whole range on one replicate finds where the answer changes, and every change is then solved on all draws.
 """
@@ -10,7 +10,7 @@ scan of the whole range on one replicate finds where the answer changes, and eve
 import csv
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
