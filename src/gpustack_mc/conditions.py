@@ -1,4 +1,4 @@
-"""A condition such as ``P(training_days <= 30 d and cost_owned_usd <= 5 MUSD) >= 0.9``: read, and held against draws."""
+"""A condition such as ``P(training_days <= 30 d and cost_owned_usd <= 5 MUSD) >= 0.9``, held against draws."""
 
 import re
 from collections.abc import Mapping

@@ -12,8 +12,8 @@ net benefits :math:`B_d`,
 in which the inner expectation is the fitted mean of a regression of :math:`B_d` on :math:`m`.
 
 Expected width of an interval: :math:`E_m [Q_{95}(Y \mid m) - Q_5(Y \mid m)]`. The draws are cut into bins along
-:math:`m`; in each, the quantiles are those of the residuals of a regression of :math:`\log Y` on :math:`m`, so that what
-moves with :math:`m` inside a bin does not count as width. Exact for a product of lognormals.
+:math:`m`; in each, the quantiles are those of the residuals of a regression of :math:`\log Y` on :math:`m`, so that
+what moves with :math:`m` inside a bin does not count as width. Exact for a product of lognormals.
 
 References
 ----------
@@ -63,7 +63,7 @@ class Basis(NamedTuple):
 
 
 def scores(known: np.ndarray) -> np.ndarray:
-    """Normal scores of the ranks, shape (n,): regressions on them do not depend on the unit or tails of what is known."""
+    """Normal scores of the ranks, shape (n,): regressions on them depend neither on a unit nor on tails."""
     ranks = np.empty(len(known))
     ranks[np.argsort(known, kind="stable")] = np.arange(len(known))
     return ndtri((ranks + 0.5) / len(known))
@@ -294,7 +294,7 @@ def measured(values: np.ndarray, accuracy: float, noise: np.ndarray) -> np.ndarr
     values : ndarray, shape (n,)
         The truth in each draw.
     accuracy : float
-        Relative standard uncertainty :math:`a`; of a quantity that is not positive in all draws, relative to its median.
+        Relative standard uncertainty :math:`a`; relative to the median where a quantity is not positive in all draws.
     noise : ndarray, shape (n,)
         Standard normal.
     """

@@ -1,6 +1,6 @@
 """What `gpustack-mc solve` can turn: a quantity of a scenario, and the scenario with another value of it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -121,6 +121,8 @@ def knob(
         The scenario is wrong, or nothing lies between the ends.
     """
     base = resolve(document, overrides)
+    if tokens_per_param is not None and not tokens_per_param > 0:
+        raise InputError("bad-value", f"{tokens_per_param:g} is not above 0.", "", Place("--tokens-per-param"))
     if tokens_per_param is not None and name != "params":
         fix = "It says how tokens follow params: add --for params."
         raise InputError("bad-option", f"it does not go with --for {name}.", fix, Place("--tokens-per-param"))
@@ -145,18 +147,9 @@ def _workload(
     quantity = BY_NAME[WORKLOAD[name]]
     middle = medians(base.inputs)
     value = middle[quantity.name]
-    notes = []
-    if base.file.workload.phases is not None and name == "tokens":
-        notes.append("the phases keep their shares of the tokens")
     if base.file.workload.phases is not None and tokens_per_param is not None:
         fix = "Solve for params without it."
         raise InputError("bad-option", "the scenario states tokens by phase.", fix, Place("--tokens-per-param"))
-    if name == "params" and "active_params" in middle:
-        notes.append("the share of active parameters stays as it is")
-    if name == "params" and base.inputs["context_flop_factor"].marginal.parameters.get("value", 1.0) != 1.0:
-        notes.append("layers and width stay as stated in the share of attention")
-    if name == "count" and any("@" in key and item.quantity is quantity for key, item in base.inputs.items()):
-        notes.append("phases with a count of their own keep it")
 
     def changes(x: float) -> list[str]:
         if name == "count":
@@ -181,7 +174,26 @@ def _workload(
     low, high = max(value / REACH, quantity.low), min(value * REACH, quantity.high)
     if name == "count":
         low, high = float(np.ceil(low)), float(np.floor(high))
-    return Knob(name, quantity, "log", low, high, value, name == "count", at, tuple(notes))
+    notes = tuple(_workload_notes(name, base, tokens_per_param))
+    return Knob(name, quantity, "log", low, high, value, name == "count", at, notes)
+
+
+def _workload_notes(name: str, base: Problem, tokens_per_param: float | None) -> Iterator[str]:
+    """Yield what stays as it is while a size changes."""
+    if name == "tokens" and base.file.workload.phases is not None:
+        yield "the phases keep their shares of the tokens"
+    if name == "count" and any(key.startswith("accelerator_count@") for key in base.inputs):
+        yield "phases with a count of their own keep it"
+    if name != "params":
+        return
+    if "active_params" in base.inputs:
+        yield "the share of active parameters stays as it is"
+    if tokens_per_param is not None:
+        yield f"tokens follow at {tokens_per_param:g} per parameter, also at the scenario's own size"
+    elif base.file.workload.tokens is not None:
+        yield "tokens stay as stated; --tokens-per-param 20 lets them follow"
+    if base.inputs["context_flop_factor"].marginal.parameters.get("value", 1.0) != 1.0:
+        yield "layers and width stay as stated in the share of attention"
 
 
 def _input(name: str, base: Problem) -> Knob:

@@ -57,11 +57,12 @@ def width_plot(found: Mapping[str, Any]) -> "Figure":
             for side, spine in axes.spines.items():
                 spine.set_visible(side == "left")
                 spine.set_color(_GREY)
-        figure.suptitle(
+        title = figure.suptitle(
             f"{found['name']}: expected narrowing of the 90% interval when one input is known\n"
             "exactly (light) and measured with the stated accuracy (dark)",
             fontsize=10, color=_INK, x=0.01, ha="left",
         )  # fmt: skip
+        title.set_parse_math(False)
     return figure
 
 

@@ -88,7 +88,10 @@ def _share(value: float) -> str:
 
 def _table(found: Found) -> list[str]:
     outputs = columns(found)
-    rows = [["", "accuracy", *(_HEADS[name] for name in outputs)], ["width now", "", *(_width(found, name) for name in outputs)]]  # fmt: skip
+    rows = [
+        ["", "accuracy", *(_HEADS[name] for name in outputs)],
+        ["width now", "", *(_width(found, name) for name in outputs)],
+    ]
     shown = [key for key in ranked(found) if any(narrowing(found, key, name) > SMALL for name in outputs)]
     for key in shown[:SHOWN]:
         accuracy = f"to {_percent(found['inputs'][key]['accuracy'])}"
@@ -97,8 +100,9 @@ def _table(found: Found) -> list[str]:
     sizes = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  expected change of the width of the 90% interval"]
     for row in rows:
-        cells = [cell.ljust(size) if i < 2 else cell.rjust(size) for i, (cell, size) in enumerate(zip(row, sizes, strict=True))]  # fmt: skip
-        lines.append("  " + "   ".join(cells).rstrip())
+        left = [cell.ljust(size) for cell, size in zip(row[:2], sizes[:2], strict=True)]
+        right = [cell.rjust(size) for cell, size in zip(row[2:], sizes[2:], strict=True)]
+        lines.append("  " + "   ".join(left + right).rstrip())
     if len(shown) > SHOWN:
         lines.append(f"  and {len(shown) - SHOWN} inputs with less effect, see --json")
     return lines
@@ -123,12 +127,12 @@ def _decision_lines(found: Found, wrapped: Any) -> list[str]:
         ),
     ]
     worth = sorted(found["inputs"], key=lambda key: -found["inputs"][key]["perfect"]["value_usd"]["value"])
-    least = SMALL * all_known["value"]
-    rows = [
-        (key, _money(entry["perfect"]["value_usd"]), f"{_money(entry['measured']['value_usd'])} to {_percent(entry['accuracy'])}")
-        for key in worth
-        if (entry := found["inputs"][key])["perfect"]["value_usd"]["value"] > max(least, _noise_of(entry))
-    ]  # fmt: skip
+    rows = []
+    for key in worth:
+        entry = found["inputs"][key]
+        if entry["perfect"]["value_usd"]["value"] > max(SMALL * all_known["value"], _noise_of(entry)):
+            measured = f"{_money(entry['measured']['value_usd'])} to {_percent(entry['accuracy'])}"
+            rows.append((key, _money(entry["perfect"]["value_usd"]), measured))
     rows += [(" + ".join(each["inputs"]), _money(each["value_usd"]), "") for each in decision["together"]]
     if not rows:
         return [*lines, wrapped("  No single input is worth measuring for it: none could change the decision.")]

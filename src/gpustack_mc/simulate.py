@@ -282,7 +282,10 @@ class Draws(NamedTuple):
 
 
 def propagate(
-    problem: Problem, design: Design, replicates: Sequence[int] | None = None, streams: Mapping[str, str] | None = None
+    problem: Problem,
+    design: Design,
+    replicates: Sequence[int] | None = None,
+    streams: Mapping[str, tuple[str, int]] | None = None,
 ) -> Draws:
     """Draw inputs and outputs without summaries or indices: the same draws as `simulate`, in a fraction of its time.
 
@@ -292,8 +295,8 @@ def propagate(
     design : Design
     replicates : sequence of int, optional
         Only these; all when omitted.
-    streams : mapping of str to str, optional
-        Names of the random streams of inputs that shall be independent of those of other problems.
+    streams : mapping of str to (str, int), optional
+        Name of the random stream and dimension number, for inputs that shall be independent of their own stream.
 
     Raises
     ------
@@ -302,7 +305,9 @@ def propagate(
     """
     with jax.enable_x64(True):
         run = _Run(problem, design, False, lambda share: None)
-        run.streams = [(streams or {}).get(key, key) for key in run.names]
+        own = zip(run.names, run.dimensions, strict=True)
+        chosen = [(streams or {}).get(key, (key, place)) for key, place in own]
+        run.streams, run.dimensions = [name for name, _ in chosen], [place for _, place in chosen]
         wanted = range(design.replicates) if replicates is None else replicates
 
         def rows(replicate: int) -> np.ndarray:

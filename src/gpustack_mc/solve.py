@@ -31,6 +31,9 @@ CHANCES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Common random numbers: what falls by more than this on the way up is no noise.
 _MONOTONE = 1e-3
 _INDEPENDENT = 1e-9
+# An output that moves by less over six decades of a quantity is not steered by it.
+_HARDLY = 3.0
+_PICTURE = (0.005, 0.02, 0.1, 0.15, 0.35, 0.65, 0.85, 0.98, 0.995)
 # A logarithm of a ratio: interpolation over this distance errs by less than a thousandth.
 _NEAR = 0.01
 
@@ -99,6 +102,7 @@ def solve(
     *,
     chances: Sequence[float] = CHANCES,
     tolerance: float = TOLERANCE,
+    for_picture: bool = False,
 ) -> Solved:
     """Find where a condition holds.
 
@@ -113,6 +117,8 @@ def solve(
         Probabilities to solve for besides.
     tolerance : float
         Relative; whole numbers are exact.
+    for_picture : bool
+        Whether the curve shall be fine enough to be drawn.
 
     Raises
     ------
@@ -135,6 +141,8 @@ def solve(
     problem = knob.at(at)
     base = search.chance(knob.base)
     found = search.chances(chances) if search.monotone() else {}
+    if found and for_picture:
+        search.chances(_PICTURE)
     return Solved(
         solutions, base, found, search.curve(), propagate(problem, design), problem,
         (*knob.notes, *search.notes, *_beyond_data(knob, problem, at)),
@@ -243,7 +251,7 @@ class _Search:
         return found
 
     def _interpolated(self, p: float) -> float | None:
-        values = sorted(self._full)
+        values = self._apart(sorted(self._full))
         signs = np.array([self.sign(value, p) for value in values])
         crossings = np.flatnonzero((signs[:-1] > 0) != (signs[1:] > 0))
         places = np.array([self.knob.to_scale(value) for value in values])
@@ -259,6 +267,14 @@ class _Search:
         # From the near value on, along the chord: a chord over a long step would cut the curve.
         slope = self._slope(places, signs, nearest)
         return self._value(float(places[nearest] - signs[nearest] / slope))
+
+    def _apart(self, values: list[float]) -> list[float]:
+        """Values without those so near to another that a chord between them is noise."""
+        kept = values[:1]
+        for value in values[1:]:
+            if self.knob.to_scale(value) - self.knob.to_scale(kept[-1]) > self._width / 10:
+                kept.append(value)
+        return kept
 
     @staticmethod
     def _slope(places: np.ndarray, signs: np.ndarray, i: int) -> float:
@@ -297,22 +313,31 @@ class _Search:
     def _bracket(self, low: float, high: float, p: float) -> tuple[float, float] | None:
         """Two near values between which all draws, and not only the pilot, change their mind.
 
-        They lie about where the pilot changes its own; the width grows until they do, up to the range that is
-        looked at.
+        They lie about where the pilot changes its own; the width grows until they do, up to the two values of the scan
+        and, if the pilot erred, beyond.
         """
         rising = _order_statistic(self.pilot(low), p) > 0
         value = self._guess(low, high, p)
         width = self._width
+        limits = (low, high)
         while True:
-            ends = self._around(value, width)
+            near = self._around(value, width)
+            ends = (max(near[0], limits[0]), min(near[1], limits[1]))
             signs = [self.sign(end, p) for end in ends]
             if (signs[0] > 0) == rising and (signs[1] > 0) != rising:
                 return ends
             if ends == (self.knob.low, self.knob.high):
                 return None
-            if width == self._width and signs[0] != signs[1]:
-                value = self._secant(ends, signs)
+            if ends == limits:
+                limits = self._wider(*limits)
+            elif width == self._width and signs[0] != signs[1]:
+                value = min(max(self._secant(ends, signs), low), high)
             width *= 3
+
+    def _wider(self, low: float, high: float) -> tuple[float, float]:
+        places = [self.knob.to_scale(end) for end in (low, high)]
+        step = (places[1] - places[0]) / 4
+        return self._value(places[0] - step), self._value(places[1] + step)
 
     def _secant(self, ends: tuple[float, float], signs: list[float]) -> float:
         places = [self.knob.to_scale(end) for end in ends]
@@ -383,13 +408,16 @@ def _why(search: _Search, p: float) -> str:
     best = min(search._pilot, key=lambda value: _order_statistic(search.pilot(value), p))
     chance = search.chance(best)[0]
     start = (
-        f"no {knob.name} from {knob.text(search.scanned[0])} to {knob.text(search.scanned[-1])} gives a {p:.3g} chance "
-        f"of {terms}: it is at most {chance:.2g}, at {knob.text(best)}"
+        f"no {knob.name} from {knob.text(search.scanned[0])} to {knob.text(search.scanned[-1])} gives "
+        f"a {100 * p:.3g}% chance of {terms}: it is at most {chance:.1%}, at {knob.text(best)}"
     )
     if best not in (search.scanned[0], search.scanned[-1]):
         return f"{start}; beyond that, more of it loses more than it gains."
-    size = np.exp(np.ptp(signs))
-    return f"{start}; over this whole range the margin moves by no more than a factor of {size:.3g}."
+    size = float(np.exp(np.ptp(signs)))
+    if len(search.condition.terms) == 1 and size < _HARDLY:
+        output = search.condition.terms[0].output
+        return f"{start}; {output} hardly depends on {knob.name}: by a factor of {size:.2g} over this whole range."
+    return f"{start}."
 
 
 @functools.cache

@@ -39,7 +39,7 @@ def chance_plot(found: Mapping[str, Any]) -> "Figure":
         y = np.array([point["probability"] for point in curve])
         half = 1.645 * np.array([point["monte_carlo_error"] or 0.0 for point in curve])
         axes.fill_between(x, y - half, y + half, color=_BAND, linewidth=0)
-        axes.plot(x, y, color=_BLUE, linewidth=1.6, marker="o", markersize=3)
+        axes.plot(x, y, color=_BLUE, linewidth=1.6)
         if found["quantity"] not in _LINEAR and x.min() > 0 and x.max() > 5 * x.min():
             axes.set_xscale("log")
         axes.axhline(found["probability"], color=_GREY, linewidth=0.8, linestyle=(0, (4, 3)))
@@ -59,13 +59,15 @@ def chance_plot(found: Mapping[str, Any]) -> "Figure":
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: solve_text.said(found, value)))
         axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
         axes.set_xlabel(f"{found['for']} [{found['unit']}]" if found["unit"] != "1" else found["for"], color=_INK)
-        axes.set_ylabel(f"chance of {solve_text.terms(found)}", color=_INK)
+        axes.set_ylabel("chance of keeping the limits", color=_INK)
         axes.grid(color=_LINE, linewidth=0.6)
         axes.set_axisbelow(True)
         for name, spine in axes.spines.items():
             spine.set_visible(name in ("left", "bottom"))
             spine.set_color(_GREY)
-        axes.set_title(f"{found['name']}: {solve_text.sentence(found)}", fontsize=9.5, loc="left", wrap=True)
+        said = f"{found['name']}: {solve_text.sentence(found)}"
+        # Two dollar signs would be read as a formula.
+        axes.set_title(said, fontsize=9.5, loc="left", wrap=True, parse_math=False)
     return figure
 
 

@@ -87,7 +87,7 @@ def run_solve(
         condition = _condition(name, base, such_that, limits or {}, probability)
         ends = _ends(between, name, document, overrides) if between else None
         knob = knobs.knob(name, document, overrides, tokens_per_param, ends)
-        found = _as_dict(solve(knob, condition, design), knob, condition, base)
+        found = _as_dict(solve(knob, condition, design, for_picture=out is not None), knob, condition, base)
     found |= {"seed": seed, "samples": design.samples, "files": []}
     if out is not None:
         _write(found, out)
