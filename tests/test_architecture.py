@@ -87,8 +87,20 @@ ROOMS = {
         "yamlfile",
     },
     "information": set(),
-    "measure": {
+    "decisions": {
+        "catalog",
         "conditions",
+        "design",
+        "errors",
+        "formatting",
+        "problem",
+        "quantities",
+        "scenario",
+        "simulate",
+        "units",
+    },
+    "measure": {
+        "decisions",
         "design",
         "errors",
         "figures",

@@ -36,7 +36,7 @@ def test_widths_are_those_of_nested_monte_carlo(found, name):
         costs = np.stack([inner.output("cost_owned_usd"), inner.output("cost_rented_usd")])
         widths.append(np.diff(np.quantile(costs, [0.05, 0.95], axis=1), axis=0)[0])
     for output, nested in zip(("cost_owned_usd", "cost_rented_usd"), weights @ np.array(widths), strict=True):
-        entry = found["inputs"][name]["perfect"]["expected_width_90"][output]
+        entry = found["expected_width_90"][name]["perfect"][output]
         # All nodes share their inner draws, whose 95% quantile of the owned cost errs by 1%.
         assert entry["value"] == pytest.approx(nested, rel=0.03)
 
@@ -58,7 +58,7 @@ def test_the_value_of_one_input_is_that_of_the_model(found):
         "mfu": np.array([min(own, rent)]),
     }
     for name, costs in given.items():
-        entry = found["inputs"][name]["perfect"]["value_usd"]
+        entry = found["decision"]["inputs"][name]["perfect"]
         exact = min(own, rent) - costs.mean()
         # The mean costs of the two samples differ by about 0.1%, a few thousandths of the value of everything.
         whole = found["decision"]["perfect_information_usd"]["value"]
@@ -68,10 +68,10 @@ def test_the_value_of_one_input_is_that_of_the_model(found):
 def test_no_part_is_worth_more_than_the_whole(found):
     whole = found["decision"]["perfect_information_usd"]
     (pair,) = found["decision"]["together"]
-    parts = [found["inputs"][name]["perfect"]["value_usd"]["value"] for name in pair["inputs"]]
+    parts = [found["decision"]["inputs"][name]["perfect"]["value"] for name in pair["inputs"]]
     assert max(parts) < pair["value_usd"]["value"] < whole["value"]
-    for entry in found["inputs"].values():
-        exact, stated = (entry[how]["value_usd"] for how in ("perfect", "measured"))
+    for entry in found["decision"]["inputs"].values():
+        exact, stated = (entry[how] for how in ("perfect", "measured"))
         assert exact["value"] <= whole["value"]
         errors = exact["monte_carlo_error"] + stated["monte_carlo_error"]
         assert stated["value"] <= exact["value"] + 4 * errors
@@ -97,8 +97,8 @@ def test_a_finer_measurement_narrows_more():
     widths = []
     for accuracy in ("3%", "30%"):
         found = run_measure(SCENARIO, samples=8192, accuracies=[accuracy])
-        widths.append(found["inputs"]["mfu"]["measured"]["expected_width_90"]["training_days"]["value"])
-        assert found["inputs"]["mfu"]["accuracy"] == float(accuracy[:-1]) / 100
+        widths.append(found["expected_width_90"]["mfu"]["measured"]["training_days"]["value"])
+        assert found["expected_width_90"]["mfu"]["accuracy"] == float(accuracy[:-1]) / 100
     assert widths[0] < 0.9 * widths[1]
 
 
@@ -111,7 +111,20 @@ def test_going_ahead_on_a_budget():
     exact = np.maximum(gain, 0).mean() - max(gain.mean(), 0)
     assert decision["perfect_information_usd"]["value"] == pytest.approx(exact, rel=1e-9)
     # Ownership of the hardware does not matter to a rent.
-    assert found["inputs"]["capex"]["perfect"]["value_usd"]["value"] < 0.01 * exact
+    assert decision["inputs"]["capex"]["perfect"]["value"] < 0.01 * exact
+
+
+def test_sites_have_their_own_inputs():
+    found = run_measure(SCENARIO, ["fleet_utilization=0.8"], sites=["US-TX", "US-CA", "CA-QC"], samples=8192)
+    decision = found["decision"]
+    assert decision["name"] == "site"
+    inputs = decision["inputs"]
+    assert {"electricity_price in US-TX", "electricity_price in US-CA", "pue in CA-QC", "mfu"} <= set(inputs)
+    prices = {name: entry["perfect"]["value"] for name, entry in inputs.items()}
+    # Which site is cheapest hangs on the prices of electricity; MFU scales all of them alike.
+    assert prices["mfu"] < 0.1 * max(prices.values())
+    assert max(prices, key=prices.get).startswith("electricity_price")
+    assert max(prices.values()) < decision["perfect_information_usd"]["value"]
 
 
 def test_without_a_decision_there_are_widths_alone(scenario_file):
@@ -136,6 +149,9 @@ def test_without_a_decision_there_are_widths_alone(scenario_file):
         ({"together": ["mfu"]}, "bad-set", "two to six"),
         ({"together": ["mfu,goodputt"]}, "unknown-input", "goodput"),
         ({"samples": 100}, "bad-samples", "not between"),
+        ({"sites": ["FR"]}, "bad-sites", "no choice"),
+        ({"sites": ["FR", "Atlantis"]}, "unknown-region", "Atlantis"),
+        ({"sites": ["FR", "DE"], "decision": "own-or-rent"}, "bad-option", "do not matter"),
     ],
 )
 def test_bad_options_say_what_is_wrong(options, code, says):

@@ -159,8 +159,9 @@ def solve(
     metavar="[INPUT=]SHARE",
     help="Relative standard uncertainty of a measurement, e.g. mfu=5%; without a name for all others [10%].",
 )
-@click.option("--decision", help="own-or-rent, or go: whether to go ahead with a run that is worth its budget.")
+@click.option("--decision", help="own-or-rent, site, or go: whether to go ahead with a run worth its budget.")
 @click.option("--budget", metavar="MONEY", help="What the run is worth [questions.budget].")
+@click.option("--site", "sites", multiple=True, metavar="REGION", help="A site to choose from; give two or more.")
 @click.option("--together", multiple=True, metavar="INPUTS", help="Know these at once, e.g. mfu,goodput.")
 @samples_option
 @seed_option

@@ -4,12 +4,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from gpustack_mc import conditions, information, storage, units
+from gpustack_mc import decisions, information, storage, units
+from gpustack_mc.decisions import Decision
 from gpustack_mc.design import Design, make_design, points
 from gpustack_mc.errors import InputError, Place, did_you_mean
 from gpustack_mc.information import Estimate
@@ -20,30 +21,9 @@ from gpustack_mc.simulate import Draws, dimension, propagate
 
 OUTPUTS = ("training_days", "energy_mwh", "facility_power_mw", "co2e_t", "water_onsite_m3", "water_offsite_m3",
            "cost_owned_usd", "cost_rented_usd")  # fmt: skip
-DECISIONS = ("own-or-rent", "go")
 DEFAULT_ACCURACY = "10%"
 # Errors of measurements take dimensions of the Sobol' sequence that no input takes.
 _NOISE = 256
-# Below this share of the width or of the value of all information, an input is not worth a line.
-NEGLIGIBLE = 0.005
-
-
-class Decision(NamedTuple):
-    """Alternatives with their net benefits.
-
-    Attributes
-    ----------
-    name, words : str
-        As chosen, and the question in words.
-    options : tuple of str
-    benefits : ndarray, shape (options, n)
-        USD.
-    """
-
-    name: str
-    words: str
-    options: tuple[str, ...]
-    benefits: np.ndarray
 
 
 def run_measure(
@@ -53,6 +33,7 @@ def run_measure(
     accuracies: Sequence[str] = (),
     decision: str | None = None,
     budget: str | None = None,
+    sites: Sequence[str] = (),
     together: Sequence[str] = (),
     samples: int = 65_536,
     seed: int = 0,
@@ -66,11 +47,13 @@ def run_measure(
         As for `gpustack_mc.scenario.load_scenario`.
     accuracies : sequence of str
         ``input=5%``, or ``5%`` for all others: relative standard uncertainty of a measurement.
-    decision : {"own-or-rent", "go"}, optional
-        What the knowledge would be used for; own or rent when omitted and the scenario leaves it open, else going
-        ahead when it has a budget.
+    decision : {"own-or-rent", "go", "site"}, optional
+        What the knowledge would be used for; the site where sites are named, own or rent when the scenario leaves it
+        open, else going ahead when it has a budget.
     budget : str, optional
         What the run is worth, for ``go``; the scenario's budget when omitted.
+    sites : sequence of str
+        Regions to choose from, for ``site``.
     together : sequence of str
         Sets of inputs to know at once, each joined by commas.
     samples, seed
@@ -96,9 +79,10 @@ def run_measure(
     if not draws.varying:
         raise InputError("all-fixed", "every input is fixed: there is nothing to measure.", "", Place("measure"))
     accuracy = _accuracies(accuracies, draws.varying)
-    sets = [_set(text, draws.varying) for text in together]
-    chosen = _decision(problem, draws, decision, budget)
-    found = _found(problem, design, draws, accuracy, sets, chosen)
+    chosen = decisions.decision(source, overrides, problem, design, draws, name=decision, budget=budget, sites=sites)
+    sets = [_set(text, tuple(chosen.known)) for text in together] if chosen else []
+    found = _found(problem, design, draws, accuracy)
+    found["decision"] = _decided(chosen, problem, design, accuracy, sets) if chosen else None
     if out is not None:
         _write(found, out)
     return found
@@ -143,75 +127,22 @@ def _set(text: str, keys: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-# ---- decisions ---------------------------------------------------------------------------------------------------
-
-
-def _decision(problem: Problem, draws: Draws, name: str | None, budget: str | None) -> Decision | None:
-    ownership = problem.file.ownership
-    worth = _worth(problem, budget)
-    if name is None:
-        if ownership == "either":
-            name = "own-or-rent"
-        elif worth is not None:
-            name = "go"
-        else:
-            return None
-    if name not in DECISIONS:
-        fix = did_you_mean(name, DECISIONS)
-        raise InputError("unknown-decision", f"{units.shown(name)} is no decision.", fix, Place("--decision"))
-    if name == "own-or-rent":
-        benefits = -np.stack([draws.output("cost_owned_usd"), draws.output("cost_rented_usd")])
-        return Decision(name, "own or rent", ("own", "rent"), benefits)
-    if worth is None:
-        fix = "Add --budget, or questions.budget to the scenario."
-        raise InputError("no-budget", "nothing says what the run is worth.", fix, Place("--decision"))
-    output = conditions.cost(ownership, "--decision")
-    gain = worth - draws.output(output)
-    said = f"go ahead or not, the run being worth its budget of {worth:,.0f} USD, {BY_NAME[output].short}"
-    return Decision(name, said, ("go", "no go"), np.stack([gain, np.zeros_like(gain)]))
-
-
-def _worth(problem: Problem, budget: str | None) -> float | None:
-    if budget is None:
-        return problem.questions.get("budget")
-    rates = {code: float(rate) for code, rate in problem.file.exchange_rates.items()}
-    return conditions.limit(budget, "USD", rates, "--budget")
-
-
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _found(
-    problem: Problem,
-    design: Design,
-    draws: Draws,
-    accuracy: Mapping[str, float],
-    sets: Sequence[tuple[str, ...]],
-    decision: Decision | None,
-) -> dict[str, Any]:
+def _found(problem: Problem, design: Design, draws: Draws, accuracy: Mapping[str, float]) -> dict[str, Any]:
+    """Widths now, and once each input is known."""
     outputs = np.stack([draws.output(name) for name in OUTPUTS])
     rows = dict(zip(draws.varying, draws.inputs, strict=True))
-    benefits = decision.benefits if decision else None
     now = information.width(outputs, design.replicates)
 
-    def known(values: np.ndarray) -> dict[str, Any]:
-        regressors = information.basis(values)
-        found: dict[str, Any] = {
-            "expected_width_90": {
-                name: _estimate(each)
-                for name, each in zip(
-                    OUTPUTS, information.expected_width(outputs, regressors, design.replicates), strict=True
-                )
-            }
-        }
-        if benefits is not None:
-            found["value_usd"] = _estimate(information.partial_value(benefits, regressors, design.replicates))
-        return found
+    def widths(values: np.ndarray) -> dict[str, Any]:
+        found = information.expected_width(outputs, information.basis(values), design.replicates)
+        return {name: _estimate(each) for name, each in zip(OUTPUTS, found, strict=True)}
 
     def both(key: str) -> dict[str, Any]:
-        noise = _noise(problem, design, key)
-        reading = information.measured(rows[key], accuracy[key], noise)
-        return {"accuracy": accuracy[key], "perfect": known(rows[key]), "measured": known(reading)}
+        reading = information.measured(rows[key], accuracy[key], _noise(problem, design, key, key))
+        return {"accuracy": accuracy[key], "perfect": widths(rows[key]), "measured": widths(reading)}
 
     with ThreadPoolExecutor() as executor:
         inputs = dict(zip(rows, executor.map(both, rows), strict=True))
@@ -224,9 +155,52 @@ def _found(
         "width_90": {
             name: {"unit": BY_NAME[name].unit} | _estimate(each) for name, each in zip(OUTPUTS, now, strict=True)
         },
-        "inputs": inputs,
-        "decision": _decided(decision, rows, sets, design.replicates) if decision else None,
+        "expected_width_90": inputs,
         "files": [],
+    }
+
+
+def _decided(
+    decision: Decision,
+    problem: Problem,
+    design: Design,
+    accuracy: Mapping[str, float],
+    sets: Sequence[tuple[str, ...]],
+) -> dict[str, Any]:
+    """What knowing each input, sets of them, and everything is worth for a decision."""
+    benefits, replicates = decision.benefits, design.replicates
+    means = benefits.mean(axis=1)
+    best = int(means.argmax())
+
+    def worth(values: np.ndarray) -> dict[str, float | None]:
+        return _estimate(information.partial_value(benefits, information.basis(values), replicates))
+
+    def both(name: str) -> dict[str, Any]:
+        key = name.partition(" in ")[0]
+        reading = information.measured(decision.known[name], accuracy[key], _noise(problem, design, key, name))
+        return {"accuracy": accuracy[key], "perfect": worth(decision.known[name]), "measured": worth(reading)}
+
+    with ThreadPoolExecutor() as executor:
+        inputs = dict(zip(decision.known, executor.map(both, decision.known), strict=True))
+    return {
+        "name": decision.name,
+        "words": decision.words,
+        "best_now": decision.options[best],
+        "probability_best": float((benefits.argmax(axis=0) == best).mean()),
+        "expected_benefit_usd": dict(zip(decision.options, map(float, means), strict=True)),
+        "perfect_information_usd": _estimate(information.perfect_value(benefits, replicates)),
+        "inputs": inputs,
+        "together": [
+            {
+                "inputs": list(names),
+                "value_usd": _estimate(
+                    information.partial_value(
+                        benefits, information.joint_basis([decision.known[name] for name in names]), replicates
+                    )
+                ),
+            }
+            for names in sets
+        ],
     }
 
 
@@ -235,39 +209,12 @@ def _estimate(found: Estimate) -> dict[str, float | None]:
     return {"value": found.value, "monte_carlo_error": found.error if np.isfinite(found.error) else None}
 
 
-def _noise(problem: Problem, design: Design, key: str) -> np.ndarray:
+def _noise(problem: Problem, design: Design, key: str, name: str) -> np.ndarray:
     """Standard normal error of a measurement, independent of every input."""
     place = _NOISE + dimension(problem.inputs[key], problem)
-    parts = [points(design, [f"measurement of {key}"], [place], r, 0, design.length)[0]
+    parts = [points(design, [f"measurement of {name}"], [place], r, 0, design.length)[0]
              for r in range(design.replicates)]  # fmt: skip
     return ndtri(np.concatenate(parts))
-
-
-def _decided(
-    decision: Decision, rows: Mapping[str, np.ndarray], sets: Sequence[tuple[str, ...]], replicates: int
-) -> dict[str, Any]:
-    means = decision.benefits.mean(axis=1)
-    best = int(means.argmax())
-    wins = (decision.benefits.argmax(axis=0) == best).mean()
-    return {
-        "name": decision.name,
-        "words": decision.words,
-        "best_now": decision.options[best],
-        "probability_best": float(wins),
-        "expected_benefit_usd": dict(zip(decision.options, map(float, means), strict=True)),
-        "perfect_information_usd": _estimate(information.perfect_value(decision.benefits, replicates)),
-        "together": [
-            {
-                "inputs": list(names),
-                "value_usd": _estimate(
-                    information.partial_value(
-                        decision.benefits, information.joint_basis([rows[name] for name in names]), replicates
-                    )
-                ),
-            }
-            for names in sets
-        ],
-    }
 
 
 def _write(found: dict[str, Any], out: Path) -> None:

@@ -28,7 +28,7 @@ def columns(found: Found) -> list[str]:
 def narrowing(found: Found, key: str, output: str, how: str = "perfect") -> float:
     """Share by which the expected width of an output's 90% interval falls when an input is known."""
     now = found["width_90"][output]["value"]
-    return 1 - found["inputs"][key][how]["expected_width_90"][output]["value"] / now
+    return 1 - found["expected_width_90"][key][how][output]["value"] / now
 
 
 def main_output(found: Found) -> str:
@@ -44,7 +44,7 @@ def ranked(found: Found) -> list[str]:
         cost = narrowing(found, key, main)
         return (-cost if cost > SMALL else 0.0, -max(narrowing(found, key, name) for name in outputs))
 
-    return sorted(found["inputs"], key=rank)
+    return sorted(found["expected_width_90"], key=rank)
 
 
 def text(found: Found, width: int | None = None) -> str:
@@ -66,7 +66,7 @@ def sentence(found: Found) -> str:
     """Say what to measure first, and why."""
     main, first = main_output(found), ranked(found)[0]
     exact, stated = narrowing(found, first, main), narrowing(found, first, main, "measured")
-    accuracy = found["inputs"][first]["accuracy"]
+    accuracy = found["expected_width_90"][first]["accuracy"]
     what = BY_NAME[first.partition("@")[0]].description
     what = what if what[:2].isupper() else what[0].lower() + what[1:]
     if exact <= SMALL:
@@ -94,7 +94,7 @@ def _table(found: Found) -> list[str]:
     ]
     shown = [key for key in ranked(found) if any(narrowing(found, key, name) > SMALL for name in outputs)]
     for key in shown[:SHOWN]:
-        accuracy = f"to {_percent(found['inputs'][key]['accuracy'])}"
+        accuracy = f"to {_percent(found['expected_width_90'][key]['accuracy'])}"
         rows.append([key, "exact", *(_share(narrowing(found, key, name)) for name in outputs)])
         rows.append(["", accuracy, *(_share(narrowing(found, key, name, "measured")) for name in outputs)])
     sizes = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -126,13 +126,14 @@ def _decision_lines(found: Found, wrapped: Any) -> list[str]:
             f"{chance:.2f}. Knowing everything would be worth {_money(all_known)}; no study is worth more."
         ),
     ]
-    worth = sorted(found["inputs"], key=lambda key: -found["inputs"][key]["perfect"]["value_usd"]["value"])
+    inputs = decision["inputs"]
+    worth = sorted(inputs, key=lambda key: -inputs[key]["perfect"]["value"])
     rows = []
     for key in worth:
-        entry = found["inputs"][key]
-        if entry["perfect"]["value_usd"]["value"] > max(SMALL * all_known["value"], _noise_of(entry)):
-            measured = f"{_money(entry['measured']['value_usd'])} to {_percent(entry['accuracy'])}"
-            rows.append((key, _money(entry["perfect"]["value_usd"]), measured))
+        entry = inputs[key]
+        if entry["perfect"]["value"] > max(SMALL * all_known["value"], _noise_of(entry["perfect"])):
+            measured = f"{_money(entry['measured'])} to {_percent(entry['accuracy'])}"
+            rows.append((key, _money(entry["perfect"]), measured))
     rows += [(" + ".join(each["inputs"]), _money(each["value_usd"]), "") for each in decision["together"]]
     if not rows:
         return [*lines, wrapped("  No single input is worth measuring for it: none could change the decision.")]
@@ -145,7 +146,7 @@ def _decision_lines(found: Found, wrapped: Any) -> list[str]:
 
 
 def _noise_of(entry: Mapping[str, Any]) -> float:
-    return 1.645 * (entry["perfect"]["value_usd"]["monte_carlo_error"] or 0.0)
+    return 1.645 * (entry["monte_carlo_error"] or 0.0)
 
 
 def _money(entry: Mapping[str, Any]) -> str:
