@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpustack_mc import conditions, knobs, solve_text
+from gpustack_mc import conditions, knobs, lease, solve_text
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError
 from gpustack_mc.scenario import load_scenario, read_document
@@ -202,6 +202,32 @@ def test_phases_share_their_tokens(scenario_file):
     assert inputs["tokens@b"].marginal.parameters["value"] == pytest.approx(1e12)
 
 
+def test_a_levelised_price_has_the_same_present_value():
+    years = np.linspace(0, 4, 400_001)
+    for drift, rate in ((-0.18, 0.1), (0.05, 0.08), (-0.3, 0.0), (np.expm1(0.07), 0.07)):
+        discount = np.exp(-rate * years)
+        falling = np.trapezoid((1 + drift) ** years * discount, years)
+        exact = falling / np.trapezoid(discount, years)
+        # The trapezoidal rule with 400,000 steps errs in the tenth digit.
+        assert lease.levelised_share(drift, np.array(rate), np.array(4.0)) == pytest.approx(exact, rel=1e-8)
+
+
+def test_a_falling_rent_asks_for_more_use(path):
+    free = [PRICE, "lifetime={low: 3, high: 6}"]
+    options = {"variable": "fleet_utilization", "probability": "0.5", "samples": FAST}
+    flat = run_solve(path, free, **options)["solutions"][0]["value"]
+    same = run_solve(path, free, price_drift="0%", **options)["solutions"][0]["value"]
+    found = run_solve(path, free, price_drift="-18%", **options)
+    assert same == pytest.approx(flat, rel=1e-6)
+    draws = propagate(load_scenario(path, [*free, "fleet_utilization=1"]), make_design(FAST))
+    life = draws.inputs[draws.varying.index("lifetime")]
+    rent = draws.output("cost_rented_usd") * lease.levelised_share(-0.18, np.array(0.09), life)
+    hardware = draws.output("hardware_cost_usd") + draws.output("other_cost_usd")
+    exact = np.quantile(hardware / (rent - draws.output("electricity_cost_usd")), 0.5, method="inverted_cdf")
+    assert found["solutions"][0]["value"] == pytest.approx(exact, rel=2e-4)
+    assert "-18% a year" in found["notes"][-1]
+
+
 def test_served_tokens_are_hours_times_throughput(path):
     found = run_solve(path, [MFU, "serving_throughput={low: 500, high: 2000}"], variable="served-tokens", samples=FAST)
     problem = load_scenario(path, [MFU, "serving_throughput={low: 500, high: 2000}"])
@@ -230,6 +256,9 @@ def test_served_tokens_are_hours_times_throughput(path):
         ({"variable": "params", "limits": {"deadline": "3d"}, "tokens_per_param": -1}, "bad-value", "not above 0"),
         ({"variable": "mfu", "limits": {"deadline": "3d"}, "between": ("0.5", "0.2")}, "bad-range", "nothing lies"),
         ({"variable": "mfu", "limits": {"deadline": "3d"}, "between": ("a", "0.2")}, "bad-unit", "not a number"),
+        ({"variable": "count", "limits": {"deadline": "3d"}, "price_drift": "-9%"}, "bad-option", "own against rent"),
+        ({"variable": "capex", "price_drift": "-95%"}, "bad-value", "out of range"),
+        ({"variable": "capex", "price_drift": "fast"}, "bad-value", "falls by 18%"),
         ({"variable": "served-tokens", "limits": {"deadline": "3d"}}, "bad-option", "no condition"),
         ({"variable": "count", "limits": {"deadline": "30d"}, "samples": 3}, "bad-samples", "not between"),
     ],

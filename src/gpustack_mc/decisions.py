@@ -1,7 +1,6 @@
 """Decisions that depend on a scenario: alternatives with their net benefit in every draw."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +10,9 @@ from gpustack_mc.design import Design
 from gpustack_mc.errors import InputError, Place, did_you_mean
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.scenario import read_document, resolve
+from gpustack_mc.scenario import resolve
 from gpustack_mc.simulate import Draws, propagate
+from gpustack_mc.yamlfile import Document
 
 DECISIONS = ("own-or-rent", "go", "site")
 # What differs between two sites although the same prior describes it.
@@ -44,7 +44,7 @@ class Decision(NamedTuple):
 
 
 def decision(
-    source: str | Path,
+    document: Document,
     overrides: Iterable[str],
     problem: Problem,
     design: Design,
@@ -58,7 +58,7 @@ def decision(
 
     Parameters
     ----------
-    source, overrides, problem, design, draws
+    document, overrides, problem, design, draws
         The scenario and its draws.
     name, budget, sites
         As for `gpustack_mc.measure.run_measure`.
@@ -80,7 +80,7 @@ def decision(
     if sites and name != "site":
         raise InputError("bad-option", f"sites do not matter to {name}.", "Leave them out.", Place("--site"))
     if name == "site":
-        return _site(source, tuple(overrides), problem, design, sites)
+        return _site(document, tuple(overrides), problem, design, sites)
     known = dict(zip(draws.varying, draws.inputs, strict=True))
     if name == "own-or-rent":
         benefits = -np.stack([draws.output("cost_owned_usd"), draws.output("cost_rented_usd")])
@@ -103,7 +103,7 @@ def _worth(problem: Problem, budget: str | None) -> float | None:
 
 
 def _site(
-    source: str | Path, overrides: tuple[str, ...], problem: Problem, design: Design, sites: Sequence[str]
+    document: Document, overrides: tuple[str, ...], problem: Problem, design: Design, sites: Sequence[str]
 ) -> Decision:
     """Choose the site with the least cost on owned hardware; what belongs to a site is drawn for each."""
     if problem.file.ownership == "rent":
@@ -112,7 +112,6 @@ def _site(
     if not 2 <= len(set(sites)) <= MOST_SITES or len(set(sites)) < len(sites):
         fix = "Name them as --site US-TX --site CA-QC."
         raise InputError("bad-sites", f"{len(set(sites))} sites are no choice.", fix, Place("--site"))
-    document = read_document(source)
     costs, known = [], {}
     for number, word in enumerate(sites):
         region = _region(word)

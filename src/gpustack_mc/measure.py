@@ -16,7 +16,7 @@ from gpustack_mc.errors import InputError, Place, did_you_mean
 from gpustack_mc.information import Estimate
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.scenario import load_scenario
+from gpustack_mc.scenario import read_document, resolve
 from gpustack_mc.simulate import Draws, dimension, propagate
 
 OUTPUTS = ("training_days", "energy_mwh", "facility_power_mw", "co2e_t", "water_onsite_m3", "water_offsite_m3",
@@ -71,7 +71,8 @@ def run_measure(
     InputError
         The scenario or an option is wrong.
     """
-    problem = load_scenario(source, overrides)
+    document, overrides = read_document(source), tuple(overrides)
+    problem = resolve(document, overrides)
     if not 4096 <= samples <= 2**20:
         raise InputError("bad-samples", f"{samples:,} is not between 4,096 and 1,048,576.", "", Place("--samples"))
     design = make_design(samples, seed=seed)
@@ -79,7 +80,7 @@ def run_measure(
     if not draws.varying:
         raise InputError("all-fixed", "every input is fixed: there is nothing to measure.", "", Place("measure"))
     accuracy = _accuracies(accuracies, draws.varying)
-    chosen = decisions.decision(source, overrides, problem, design, draws, name=decision, budget=budget, sites=sites)
+    chosen = decisions.decision(document, overrides, problem, design, draws, name=decision, budget=budget, sites=sites)
     sets = [_set(text, tuple(chosen.known)) for text in together] if chosen else []
     found = _found(problem, design, draws, accuracy)
     found["decision"] = _decided(chosen, problem, design, accuracy, sets) if chosen else None

@@ -20,6 +20,7 @@ from gpustack_mc.conditions import FEWEST_BEYOND, Condition
 from gpustack_mc.design import Design
 from gpustack_mc.errors import GpustackError, InputError, Place
 from gpustack_mc.knobs import Knob
+from gpustack_mc.lease import share_of_draws
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import OUTPUTS
 from gpustack_mc.sensitivity import replicate_error, replicate_interval
@@ -103,6 +104,7 @@ def solve(
     chances: Sequence[float] = CHANCES,
     tolerance: float = TOLERANCE,
     for_picture: bool = False,
+    price_drift: float | None = None,
 ) -> Solved:
     """Find where a condition holds.
 
@@ -119,6 +121,8 @@ def solve(
         Relative; whole numbers are exact.
     for_picture : bool
         Whether the curve shall be fine enough to be drawn.
+    price_drift : float, optional
+        Yearly change of the rental price; the rented cost is then that of the levelised price of `gpustack_mc.lease`.
 
     Raises
     ------
@@ -132,7 +136,7 @@ def solve(
         needed = int(np.ceil(FEWEST_BEYOND / min(p, 1 - p)))
         message = f"a probability of {p:g} needs at least {needed:,} samples."
         raise InputError("bad-samples", message, f"Add --samples {needed}.", Place("--samples"))
-    search = _Search(knob, condition, design, tolerance)
+    search = _Search(knob, condition, design, tolerance, price_drift)
     roots = search.roots(p)
     if not roots and search.sign(search.scanned[0], p) > 0:
         raise UnreachableError("unreachable", _why(search, p), "Relax the limit or the probability.")
@@ -152,8 +156,11 @@ def solve(
 class _Search:
     """Margins of trial values, kept, and the roots of their order statistics."""
 
-    def __init__(self, knob: Knob, condition: Condition, design: Design, tolerance: float):
+    def __init__(
+        self, knob: Knob, condition: Condition, design: Design, tolerance: float, price_drift: float | None = None
+    ):
         self.knob, self.condition, self.design, self.tolerance = knob, condition, design, tolerance
+        self.price_drift = price_drift
         self.notes: list[str] = []
         self._pilot: dict[float, np.ndarray] = {}
         self._full: dict[float, np.ndarray] = {}
@@ -179,8 +186,12 @@ class _Search:
         return sorted(self._pilot)
 
     def _margin(self, value: float, replicates: list[int] | None) -> np.ndarray:
-        draws = propagate(self.knob.at(value), self.design, replicates)
-        return self.condition.margin(dict(zip(OUTPUTS, draws.outputs, strict=True)))
+        problem = self.knob.at(value)
+        draws = propagate(problem, self.design, replicates)
+        outputs = dict(zip(OUTPUTS, draws.outputs, strict=True))
+        if self.price_drift is not None:
+            outputs["cost_rented_usd"] = outputs["cost_rented_usd"] * share_of_draws(self.price_drift, problem, draws)
+        return self.condition.margin(outputs)
 
     def pilot(self, value: float) -> np.ndarray:
         """Margins of the first replicate."""

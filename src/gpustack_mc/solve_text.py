@@ -102,7 +102,9 @@ def _chances(found: Found) -> list[str]:
     longest = max(len(found["for"]), 6)
     rows = ["   ".join(pair[i].rjust(size) for pair, size in zip(cells, widths, strict=True)) for i in (0, 1)]
     labels = ("chance", found["for"])
-    return ["", *(f"  {label.ljust(longest)}   {row}" for label, row in zip(labels, rows, strict=True))]
+    break_even = any(isinstance(term["limit"], str) for term in found["condition"])
+    head = ["  where single draws break even: as often as the chance says, below it"] if break_even else []
+    return ["", *head, *(f"  {label.ljust(longest)}   {row}" for label, row in zip(labels, rows, strict=True))]
 
 
 def interval(entry: Mapping[str, Any]) -> str:

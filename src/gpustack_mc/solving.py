@@ -12,6 +12,7 @@ from gpustack_mc.conditions import Condition
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.knobs import Knob
+from gpustack_mc.lease import share_of_draws
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.scenario import read_document, resolve
@@ -35,6 +36,7 @@ def run_solve(
     limits: Mapping[str, str] | None = None,
     probability: str = "0.9",
     tokens_per_param: float | None = None,
+    price_drift: str | None = None,
     between: tuple[str, str] | None = None,
     samples: int = 65_536,
     seed: int = 0,
@@ -56,6 +58,8 @@ def run_solve(
         Of keeping them.
     tokens_per_param : float, optional
         Tokens follow the parameters; for ``params``.
+    price_drift : str, optional
+        Yearly change of the rental price over the hardware's life, such as ``-18%``, for own against rent.
     between : (str, str), optional
         Where to look.
     samples, seed
@@ -85,9 +89,14 @@ def run_solve(
         found: dict[str, Any] = served_tokens(base, design)
     else:
         condition = _condition(name, base, such_that, limits or {}, probability)
+        drift = _drift(price_drift, condition)
         ends = _ends(between, name, document, overrides) if between else None
         knob = knobs.knob(name, document, overrides, tokens_per_param, ends)
-        found = _as_dict(solve(knob, condition, design, for_picture=out is not None), knob, condition, base)
+        solved = solve(knob, condition, design, for_picture=out is not None, price_drift=drift)
+        found = _as_dict(solved, knob, condition, base)
+        if drift is not None:
+            found["price_drift"] = drift
+            found["notes"].append(_drift_note(drift, solved))
     found |= {"seed": seed, "samples": design.samples, "files": []}
     if out is not None:
         _write(found, out)
@@ -119,6 +128,31 @@ def _condition(
         fix = "Add --deadline 30d, --budget 5MUSD or --such-that 'P(training_days <= 30 d) >= 0.9'."
         raise InputError("no-condition", "nothing says what must hold.", fix, Place("solve"))
     return asked
+
+
+def _drift(text: str | None, condition: Condition) -> float | None:
+    if text is None:
+        return None
+    place = Place("--price-drift")
+    if not any("cost_rented_usd" in (term.limit, term.output) and isinstance(term.limit, str)
+               for term in condition.terms):  # fmt: skip
+        message = "the price of later years matters to own against rent alone."
+        raise InputError("bad-option", message, "Leave it out.", place)
+    try:
+        value = units.to_number(text, "1", {})
+    except units.UnitProblem as problem:
+        raise InputError("bad-value", str(problem), "Write -18% where it falls by 18% a year.", place) from None
+    if not -0.9 <= value <= 1:
+        raise InputError("bad-value", f"{text} a year is out of range.", "Write -18% for a fall of 18%.", place)
+    return value
+
+
+def _drift_note(drift: float, solved: Solved) -> str:
+    share = float(np.median(share_of_draws(drift, solved.problem, solved.draws)))
+    return (
+        f"the rental price changes by {drift:+.0%} a year over the hardware's life, so that owning competes with "
+        f"{share:.0%} of today's price (median); the costs shown are at today's"
+    )
 
 
 def _ends(between: tuple[str, str], name: str, document: Document, overrides: Iterable[str]) -> tuple[float, float]:
