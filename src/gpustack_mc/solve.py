@@ -32,8 +32,8 @@ CHANCES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Common random numbers: what falls by more than this on the way up is no noise.
 _MONOTONE = 1e-3
 _INDEPENDENT = 1e-9
-# An output that moves by less over six decades of a quantity is not steered by it.
-_HARDLY = 3.0
+# An output with a smaller elasticity is not steered by the quantity.
+_HARDLY = 0.1
 _PICTURE = (0.005, 0.02, 0.1, 0.15, 0.35, 0.65, 0.85, 0.98, 0.995)
 # A logarithm of a ratio: interpolation over this distance errs by less than a thousandth.
 _NEAR = 0.01
@@ -277,7 +277,11 @@ class _Search:
         nearest = min((i, i + 1), key=lambda j: abs(places[j] - place))
         # From the near value on, along the chord: a chord over a long step would cut the curve.
         slope = self._slope(places, signs, nearest)
-        return self._value(float(places[nearest] - signs[nearest] / slope))
+        value = self._value(float(places[nearest] - signs[nearest] / slope))
+        if self.knob.whole:
+            exact = self.knob.from_scale(float(places[nearest] - signs[nearest] / slope))
+            value = float(np.ceil(exact) if slope < 0 else np.floor(exact))
+        return value
 
     def _apart(self, values: list[float]) -> list[float]:
         """Values without those so near to another that a chord between them is noise."""
@@ -424,9 +428,9 @@ def _why(search: _Search, p: float) -> str:
     )
     if best not in (search.scanned[0], search.scanned[-1]):
         return f"{start}; beyond that, more of it loses more than it gains."
-    size = float(np.exp(np.ptp(signs)))
-    if len(search.condition.terms) == 1 and size < _HARDLY:
-        output = search.condition.terms[0].output
+    low, high = search.scanned[0], search.scanned[-1]
+    if len(search.condition.terms) == 1 and low > 0 and np.ptp(signs) < _HARDLY * np.log(high / low):
+        output, size = search.condition.terms[0].output, np.exp(np.ptp(signs))
         return f"{start}; {output} hardly depends on {knob.name}: by a factor of {size:.2g} over this whole range."
     return f"{start}."
 

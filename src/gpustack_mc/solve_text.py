@@ -17,7 +17,7 @@ def said(found: Found, value: float, digits: int = 3) -> str:
     if found["whole"]:
         return f"{value:,.0f}"
     if found["quantity"] in ("params", "tokens", "served_tokens"):
-        return formatting.count(value)
+        return formatting.count(value, max(digits, 3))
     return formatting.with_unit(value, found["unit"], digits)
 
 
@@ -56,7 +56,7 @@ def sentence(found: Found) -> str:
 def _digits(solution: Mapping[str, Any]) -> int:
     low, high = solution["monte_carlo_interval_90"]
     value, error = solution["value"], abs(high - low) / 3.5
-    return max(min(formatting.digits_for(value, value, value, error), 4), 2)
+    return max(min(formatting.digits_for(value, value, value, error), 3), 2)
 
 
 def text(found: Found, width: int | None = None) -> str:
@@ -75,6 +75,7 @@ def text(found: Found, width: int | None = None) -> str:
         lines.append(f"  solution {value}; its 90% Monte Carlo interval {low} – {high}")
     own = said(found, found["scenario"]["value"])
     lines.append(f"  at the scenario's own {own} the chance is {percent(found['scenario']['probability'])}")
+    lines += _break_even(found)
     lines += _chances(found)
     at = found["solutions"][0]["value"] if found["solutions"] else found["scenario"]["value"]
     lines += ["", f"  at {said(found, at)} (median and 90% interval)"]
@@ -102,9 +103,21 @@ def _chances(found: Found) -> list[str]:
     longest = max(len(found["for"]), 6)
     rows = ["   ".join(pair[i].rjust(size) for pair, size in zip(cells, widths, strict=True)) for i in (0, 1)]
     labels = ("chance", found["for"])
-    break_even = any(isinstance(term["limit"], str) for term in found["condition"])
-    head = ["  where single draws break even: as often as the chance says, below it"] if break_even else []
-    return ["", *head, *(f"  {label.ljust(longest)}   {row}" for label, row in zip(labels, rows, strict=True))]
+    return ["", *(f"  {label.ljust(longest)}   {row}" for label, row in zip(labels, rows, strict=True))]
+
+
+def _break_even(found: Found) -> list[str]:
+    """Say where single draws break even, when two outputs are compared: the chances are its distribution."""
+    if not any(isinstance(term["limit"], str) for term in found["condition"]):
+        return []
+    by_chance = {each["probability"]: each["value"] for each in found["chances"]}
+    low, middle, high = (by_chance.get(chance) for chance in (0.05, 0.5, 0.95))
+    if middle is None:
+        return []
+    low, high = (high, low) if None not in (low, high) and high < low else (low, high)
+    ends = [f"beyond {said(found, found['searched'][i])}" if end is None else said(found, end)
+            for i, end in ((0, low), (1, high))]  # fmt: skip
+    return [f"  break-even of single draws: median {said(found, middle)}, 90% interval {ends[0]} – {ends[1]}"]
 
 
 def interval(entry: Mapping[str, Any]) -> str:
