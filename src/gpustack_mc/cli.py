@@ -107,6 +107,7 @@ def run(
 @click.option("--power-cap", metavar="POWER", help="Keep the average power at most this, e.g. 12MW.")
 @click.option("--probability", default="0.9", show_default=True, help="Of keeping all of them.")
 @click.option("--tokens-per-param", type=float, help="With --for params: tokens follow at this ratio, e.g. 20.")
+@click.option("--instead", type=float, metavar="PARAMS", help="With served-tokens: a smaller model of equal loss.")
 @click.option("--price-drift", metavar="SHARE", help="Yearly change of rent over the hardware's life, e.g. -18%.")
 @click.option("--between", nargs=2, metavar="LOW HIGH", help="Where to look [the scenario's value / 1000 to x 1000].")
 @samples_option
@@ -120,6 +121,7 @@ def solve(
     such_that: str | None,
     probability: str,
     tokens_per_param: float | None,
+    instead: float | None,
     price_drift: str | None,
     between: tuple[str, str] | None,
     samples: int,
@@ -143,6 +145,7 @@ def solve(
         probability=probability,
         tokens_per_param=tokens_per_param,
         price_drift=price_drift,
+        instead=instead,
         between=between,
         samples=samples,
         seed=seed,

@@ -66,6 +66,8 @@ def text(found: Found, width: int | None = None) -> str:
     def wrapped(line: str, indent: int = 2) -> str:
         return textwrap.fill(line, width, subsequent_indent=" " * indent, break_long_words=False)
 
+    if "instead" in found:
+        return "\n".join(wrapped(line, 4 if line.startswith("  note") else 2) for line in _instead(found))
     if found["for"] == "served_tokens":
         return "\n".join(wrapped(line, 4 if line.startswith("  note") else 2) for line in _served(found))
     lines = [wrapped(sentence(found), 0), ""]
@@ -153,6 +155,33 @@ def _served(found: Found) -> list[str]:
     return [*lines, "", f"  Seed {found['seed']}, {found['samples']:,} samples."] + (
         ["  " + "  ".join(found["files"])] if found["files"] else []
     )
+
+
+def _instead(found: Found) -> list[str]:
+    two, ratio = found["instead"], found["training_ratio"]
+    small, large = (f"{formatting.count(two[of + 'params'])} parameters" for of in ("", "of_"))
+    tokens = [formatting.count(two[of + "tokens"]) for of in ("", "of_")]
+    lines = [
+        f"{small} on {tokens[0]} tokens reach the loss of {large} on {tokens[1]}: training takes "
+        f"{formatting.number(ratio['median'], 2)} times as much energy, serving less.",
+        "",
+        "  served tokens after which the smaller model has taken less in total (median and 90% interval)",
+    ]
+    for name, entry in found["break_even"].items():
+        middle, low, high = (
+            "never" if end is None else formatting.count(_two([end])[0])
+            for end in (entry["median"], *entry["interval_90"])
+        )
+        never = entry["probability_never"]
+        lines.append(f"  {name.ljust(6)}   {middle} ({low} – {high})" + (f", never in {percent(never)}" * (never > 0)))
+    others = [(name, value) for name, value in found["tokens_by_law"].items() if name != found["law"]["name"]]
+    said_of = [
+        f"{'no number of' if value is None else formatting.count(value)} tokens by the coefficients of {name}"
+        for name, value in others
+    ]
+    lines += ["", *(f"  note: {note}." for note in [*found["notes"], *said_of])]
+    lines += ["", f"  Seed {found['seed']}, {found['samples']:,} samples."]
+    return lines + (["  " + "  ".join(found["files"])] if found["files"] else [])
 
 
 def _two(values: list[float]) -> list[float]:

@@ -10,6 +10,7 @@ import numpy as np
 from gpustack_mc import conditions, knobs, storage, units
 from gpustack_mc.conditions import Condition
 from gpustack_mc.design import make_design
+from gpustack_mc.equal_loss import equal_loss
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.knobs import Knob
 from gpustack_mc.lease import share_of_draws
@@ -37,6 +38,7 @@ def run_solve(
     probability: str = "0.9",
     tokens_per_param: float | None = None,
     price_drift: str | None = None,
+    instead: float | None = None,
     between: tuple[str, str] | None = None,
     samples: int = 65_536,
     seed: int = 0,
@@ -60,6 +62,8 @@ def run_solve(
         Tokens follow the parameters; for ``params``.
     price_drift : str, optional
         Yearly change of the rental price over the hardware's life, such as ``-18%``, for own against rent.
+    instead : float, optional
+        With ``served-tokens``: parameters of a smaller model trained to the same loss.
     between : (str, str), optional
         Where to look.
     samples, seed
@@ -77,7 +81,10 @@ def run_solve(
     InputError, UnreachableError
         The options or the scenario are wrong, or nothing fulfils the condition.
     """
-    name = knobs.named(variable)
+    name, overrides = knobs.named(variable), tuple(overrides)
+    if instead is not None and name != knobs.SERVED:
+        raise InputError("bad-option", f"it does not go with --for {name}.", "Use --for served-tokens.",
+                         Place("--instead"))  # fmt: skip
     document = read_document(source)
     base = resolve(document, overrides)
     if not 256 <= samples <= 2**20:
@@ -86,7 +93,10 @@ def run_solve(
     if name == knobs.SERVED:
         if such_that or limits:
             raise InputError("bad-option", "served tokens take no condition.", "Leave it out.", Place("--for"))
-        found: dict[str, Any] = served_tokens(base, design)
+        if instead is None:
+            found: dict[str, Any] = served_tokens(base, design)
+        else:
+            found = equal_loss(document, tuple(overrides), base, design, instead)
     else:
         condition = _condition(name, base, such_that, limits or {}, probability)
         drift = _drift(price_drift, condition)
