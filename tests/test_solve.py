@@ -295,6 +295,14 @@ def test_the_scenarios_own_questions_are_asked(path):
     assert found["condition"] == [{"output": "training_days", "relation": "<=", "limit": 30.0}]
 
 
+def test_what_is_said_keeps_the_condition(path):
+    options = {"variable": "mfu", "limits": {"deadline": "30d"}, "probability": "0.5", "samples": FAST}
+    found = run_solve(path, ["goodput={low: 0.7, high: 0.95}"], **options)
+    value = found["solutions"][0]["value"]
+    said = float(solve_text.sentence(found).split()[4])
+    assert value <= said < value * 1.01
+
+
 def test_the_order_statistic_is_the_share_of_draws():
     from gpustack_mc.solve import _order_statistic
 

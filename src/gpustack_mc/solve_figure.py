@@ -28,7 +28,7 @@ def chance_plot(found: Mapping[str, Any]) -> "Figure":
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, PercentFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
 
     with figures._own_style():
         figure = Figure(figsize=(8, 4.8), facecolor="white", layout="constrained")
@@ -40,8 +40,9 @@ def chance_plot(found: Mapping[str, Any]) -> "Figure":
         half = 1.645 * np.array([point["monte_carlo_error"] or 0.0 for point in curve])
         axes.fill_between(x, y - half, y + half, color=_BAND, linewidth=0)
         axes.plot(x, y, color=_BLUE, linewidth=1.6)
-        if found["quantity"] not in _LINEAR and x.min() > 0 and x.max() > 5 * x.min():
+        if found["quantity"] not in _LINEAR and x.min() > 0 and x.max() > 10 * x.min():
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.axhline(found["probability"], color=_GREY, linewidth=0.8, linestyle=(0, (4, 3)))
         for each in found["solutions"]:
             axes.axvline(each["value"], color=_VERMILLION, linewidth=1.0)
@@ -56,7 +57,7 @@ def chance_plot(found: Mapping[str, Any]) -> "Figure":
                           textcoords="offset points", fontsize=9, color=_INK)  # fmt: skip
         axes.set_ylim(0, 1.02)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: solve_text.said(found, value)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(found, value)))
         axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
         axes.set_xlabel(f"{found['for']} [{found['unit']}]" if found["unit"] != "1" else found["for"], color=_INK)
         axes.set_ylabel("chance of keeping the limits", color=_INK)
@@ -69,6 +70,11 @@ def chance_plot(found: Mapping[str, Any]) -> "Figure":
         # Two dollar signs would be read as a formula.
         axes.set_title(said, fontsize=9.5, loc="left", wrap=True, parse_math=False)
     return figure
+
+
+def _tick(found: Mapping[str, Any], value: float) -> str:
+    share = found["unit"] == "1" and not found["whole"] and found["quantity"] != "params"
+    return f"{value:g}" if share else solve_text.said(found, value)
 
 
 _LINEAR = ("mfu", "goodput", "fleet_utilization", "residual_share", "pue")

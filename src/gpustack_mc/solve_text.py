@@ -1,5 +1,6 @@
 """What `gpustack-mc solve` says: one plain sentence, the chances, what follows from the solution."""
 
+import math
 import shutil
 import textwrap
 from collections.abc import Mapping
@@ -41,7 +42,7 @@ def sentence(found: Found) -> str:
     if found["status"] == "always":
         low, high = (said(found, end) for end in found["searched"])
         return f"Any {found['for']} from {low} to {high} gives {chance}."
-    values = [said(found, each["value"], _digits(each)) for each in found["solutions"]]
+    values = [said(found, _holding(each), _digits(each)) for each in found["solutions"]]
     holds = [each["holds"] for each in found["solutions"]]
     counted = found["what"]
     if holds == ["at least", "at most"]:
@@ -51,6 +52,18 @@ def sentence(found: Found) -> str:
     if counted:
         return f"{middle[0].upper()}{middle[1:]} {counted} give {chance}."
     return f"{found['for']} of {middle} gives {chance}."
+
+
+def _holding(solution: Mapping[str, Any]) -> float:
+    """Round a solution to the digits it is said with, towards the side on which the condition holds."""
+    value = solution["value"]
+    if not value or value == round(value):
+        return value
+    step = 10.0 ** (math.floor(math.log10(abs(value))) - _digits(solution) + 1)
+    # A value that needs no rounding must not be moved by its last binary digit.
+    places = value / step
+    rounded = math.ceil(places - 1e-6) if solution["holds"] == "at least" else math.floor(places + 1e-6)
+    return rounded * step
 
 
 def _digits(solution: Mapping[str, Any]) -> int:
