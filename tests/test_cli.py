@@ -198,3 +198,24 @@ def test_a_full_device_is_told_as_json_too():
     assert done.returncode == 1
     error = json.loads(done.stderr)["error"]
     assert error["code"] == "cannot-write" and error["fix"]
+
+
+@pytest.mark.parametrize("command", ["solve", "measure"])
+def test_decisions_answer_as_text_and_json(invoke, command):
+    options = {"solve": ["--for", "count", "--deadline", "60 d"], "measure": []}[command]
+    arguments = [command, "llama-3-70b", "--samples", "4096", *options]
+    code, text, _ = invoke(*arguments)
+    assert code == 0
+    found = json.loads(invoke(*arguments, "--json")[1])
+    assert found["name"] == "Llama 3 70B"
+    if command == "solve":
+        assert f"{found['solutions'][0]['value']:,.0f}" in text
+
+
+def test_an_unreachable_limit_is_one_line_and_exit_code_2(invoke):
+    arguments = ["solve", "llama-3-70b", "--for", "count", "--energy-cap", "1 MWh", "--samples", "4096"]
+    code, out, err = invoke(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("no count from 9 to 8,192,000 gives a 90% chance of energy at most 1 MWh")
+    assert err.count("\n") == 1
+    assert json.loads(invoke(*arguments, "--json")[2])["error"]["code"] == "unreachable"

@@ -247,6 +247,96 @@ def sites(
 @cli.command()
 @scenario_argument
 @set_option
+@json_option
+@click.option("--for", "variable", required=True, help="count, params, tokens, served-tokens or any input, e.g. mfu.")
+@click.option("--such-that", metavar="CONDITION", help="E.g. 'P(training_days <= 30 d) >= 0.9'.")
+@click.option("--budget", metavar="MONEY", help="Keep the cost at most this, e.g. 5MUSD.")
+@click.option("--deadline", metavar="TIME", help="Keep the run time at most this, e.g. 30d.")
+@click.option("--carbon-cap", metavar="MASS", help="Keep CO2e, with embodied, at most this, e.g. 3000t.")
+@click.option("--energy-cap", metavar="ENERGY", help="Keep the energy at most this, e.g. 10GWh.")
+@click.option("--power-cap", metavar="POWER", help="Keep the average power at most this, e.g. 12MW.")
+@click.option("--probability", default="0.9", show_default=True, help="Of keeping all of them.")
+@click.option("--tokens-per-param", type=float, help="With --for params: tokens follow at this ratio, e.g. 20.")
+@click.option("--instead", type=float, metavar="PARAMS", help="With served-tokens: a smaller model of equal loss.")
+@click.option("--price-drift", metavar="SHARE", help="Yearly change of rent over the hardware's life, e.g. -18%.")
+@click.option("--between", nargs=2, metavar="LOW HIGH", help="Where to look [the scenario's value / 1000 to x 1000].")
+@samples_option
+@seed_option
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for solve.json and solve.png.")
+def solve(
+    scenario: str,
+    overrides: tuple[str, ...],
+    as_json: bool,
+    variable: str,
+    such_that: str | None,
+    probability: str,
+    tokens_per_param: float | None,
+    instead: float | None,
+    price_drift: str | None,
+    between: tuple[str, str] | None,
+    samples: int,
+    seed: int,
+    out: Path | None,
+    **limits: str | None,
+) -> None:
+    """Find the value of one quantity of SCENARIO for which a limit is kept with a probability."""
+    from gpustack_mc.compilation import use_cache
+
+    use_cache()
+    from gpustack_mc import solve_text
+    from gpustack_mc.solving import run_solve
+
+    found = run_solve(
+        scenario,
+        overrides,
+        variable=variable,
+        such_that=such_that,
+        limits={name: limit for name, limit in limits.items() if limit is not None},
+        probability=probability,
+        tokens_per_param=tokens_per_param,
+        price_drift=price_drift,
+        instead=instead,
+        between=between,
+        samples=samples,
+        seed=seed,
+        out=out,
+    )
+    click.echo(json.dumps(found, indent=2, allow_nan=False) if as_json else solve_text.text(found))
+
+
+@cli.command()
+@scenario_argument
+@set_option
+@json_option
+@click.option(
+    "--accuracy",
+    "accuracies",
+    multiple=True,
+    metavar="[INPUT=]SHARE",
+    help="Relative standard uncertainty of a measurement, e.g. mfu=5%; without a name for all others [10%].",
+)
+@click.option("--decision", help="own-or-rent, site, or go: whether to go ahead with a run worth its budget.")
+@click.option("--budget", metavar="MONEY", help="What the run is worth [questions.budget].")
+@click.option("--site", "sites", multiple=True, metavar="REGION", help="A site to choose from; give two or more.")
+@click.option("--together", multiple=True, metavar="INPUTS", help="Know these at once, e.g. mfu,goodput.")
+@samples_option
+@seed_option
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for measure.json and measure.png.")
+def measure(scenario: str, overrides: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Say which input of SCENARIO to measure first, and what knowing it is worth."""
+    from gpustack_mc.compilation import use_cache
+
+    use_cache()
+    from gpustack_mc import measure_text
+    from gpustack_mc.measure import run_measure
+
+    found = run_measure(scenario, overrides, **options)
+    click.echo(json.dumps(found, indent=2, allow_nan=False) if as_json else measure_text.text(found))
+
+
+@cli.command()
+@scenario_argument
+@set_option
 @priors_option
 @json_option
 def check(scenario: str, overrides: tuple[str, ...], calibration: Path | None, as_json: bool) -> None:

@@ -118,11 +118,11 @@ def interval(low: float, high: float, unit: str, digits: tuple[int, int], step: 
     return " – ".join(ends)
 
 
-def count(value: float) -> str:
+def count(value: float, digits: int = 3) -> str:
     """Write a large count as people say it: 70B, 15T, 8,192."""
     for start, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if value >= start:
-            return f"{value / start:.3g}{suffix}" if value < start * 1e3 else f"{value / start:,.0f}{suffix}"
+            return f"{value / start:.{digits}g}{suffix}" if value < start * 1e3 else f"{value / start:,.0f}{suffix}"
     return f"{value:,.0f}"
 
 

@@ -1,5 +1,6 @@
 """From a scenario file to a `Problem`: every quantity of the model with its distribution, origin and source."""
 
+import copy
 import datetime
 import functools
 import hashlib
@@ -43,12 +44,30 @@ def load_scenario(
     InputError
         Anything wrong with the file, with its place and the remedy.
     """
+    return resolve(read_document(source), overrides, calibration)
+
+
+def read_document(source: str | Path) -> yamlfile.Document:
+    """Read the document of a scenario, which `resolve` may be asked to resolve many times."""
+    return yamlfile.parse(*yamlfile.read_text(source))
+
+
+def resolve(
+    document: yamlfile.Document, overrides: Iterable[str] = (), calibration: "Pack | Path | str | None" = None
+) -> Problem:
+    """Check and resolve a scenario whose document was read; the document stays as it is.
+
+    Raises
+    ------
+    InputError
+        As `load_scenario`.
+    """
     if isinstance(calibration, str | Path):
         from gpustack_mc import pack
 
         calibration = pack.load(calibration)
-    document = yamlfile.parse(*yamlfile.read_text(source))
-    return _Resolver(document, tuple(overrides), calibration).problem()
+    own = document._replace(data=copy.deepcopy(document.data))
+    return _Resolver(own, tuple(overrides), calibration).problem()
 
 
 class _Resolver(Asking):

@@ -7,7 +7,7 @@ times a peak overflows float32, inside a local switch: importing this module cha
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -337,6 +337,68 @@ def require_finite(outputs: np.ndarray, problem: Problem) -> None:
     )
 
 
+class Draws(NamedTuple):
+    """Draws of one problem without summaries.
+
+    Attributes
+    ----------
+    varying : tuple of str
+        Keys of the inputs that have draws, in the order of the rows.
+    inputs : ndarray, shape (len(varying), n)
+    outputs : ndarray, shape (len(problem.outputs), n)
+        Replicates one after the other.
+    names : tuple of str
+        Of the outputs.
+    """
+
+    varying: tuple[str, ...]
+    inputs: np.ndarray
+    outputs: np.ndarray
+    names: tuple[str, ...]
+
+    def output(self, name: str) -> np.ndarray:
+        """Draws of one output, shape (n,)."""
+        return self.outputs[self.names.index(name)]
+
+
+def propagate(
+    problem: Problem,
+    design: Design,
+    replicates: Sequence[int] | None = None,
+    streams: Mapping[str, tuple[str, int]] | None = None,
+) -> Draws:
+    """Draw inputs and outputs without summaries or indices: the same draws as `simulate`, in a fraction of its time.
+
+    Parameters
+    ----------
+    problem : Problem
+    design : Design
+    replicates : sequence of int, optional
+        Only these; all when omitted.
+    streams : mapping of str to (str, int), optional
+        Name of the random stream and dimension number, for inputs that shall be independent of their own stream.
+
+    Raises
+    ------
+    InputError
+        An output is not finite for some draws.
+    """
+    with jax.enable_x64(True):
+        run = _Run(problem, design, False, lambda share: None)
+        own = zip(run.names, run.dimensions, strict=True)
+        chosen = [(streams or {}).get(key, (key, place)) for key, place in own]
+        run.streams, run.dimensions = [name for name, _ in chosen], [place for _, place in chosen]
+        wanted = range(design.replicates) if replicates is None else replicates
+
+        def rows(replicate: int) -> np.ndarray:
+            chunks = _chunks(0, design.length, CHUNK)
+            return np.concatenate([run.propagate(replicate, *chunk) for chunk in chunks], axis=1)
+
+        draws = np.concatenate(run.each_replicate(rows, wanted), axis=1)
+        require_finite(draws[len(run.names) :], problem)
+        return Draws(tuple(run.names), draws[: len(run.names)], draws[len(run.names) :], problem.outputs)
+
+
 class Grid(NamedTuple):
     """Histogram bins of variables: equal steps of sign(x) log(1 + |x|/scale), which is the log away from zero."""
 
@@ -356,6 +418,7 @@ class _Run:
         self.arrays = jax.device_put(arrays)
         self.cholesky = np.linalg.cholesky(problem.correlation) if problem.correlated else np.zeros((0, 0))
         self.names = list(self.shape.varying)
+        self.streams = self.names
         self.dimensions = [dimension(problem.inputs[key], problem) for key in self.names]
         self.blocks = _blocks(self.shape, problem.correlation)
         length = design.length
@@ -365,13 +428,13 @@ class _Run:
         self.stopped = False
 
     def points(self, replicate: int, start: int, stop: int, block: Any = 0) -> np.ndarray:
-        return points(self.design, self.names, self.dimensions, replicate, start, stop, block)
+        return points(self.design, self.streams, self.dimensions, replicate, start, stop, block)
 
     def propagate(self, replicate: int, start: int, stop: int) -> np.ndarray:
         u = self.points(replicate, start, stop)
         return np.asarray(_propagate(self.shape, self.arrays, self.cholesky, u))
 
-    def each_replicate(self, task: Callable[[int], Any]) -> list[Any]:
+    def each_replicate(self, task: Callable[[int], Any], wanted: Sequence[int] | None = None) -> list[Any]:
         """Run a task for every replicate, on all cores; results in order, whatever finishes first."""
 
         def in_float64(replicate: int) -> Any:
@@ -381,7 +444,7 @@ class _Run:
 
         executor = ThreadPoolExecutor(os.cpu_count())
         try:
-            return list(executor.map(in_float64, range(self.design.replicates)))
+            return list(executor.map(in_float64, range(self.design.replicates) if wanted is None else wanted))
         finally:
             self.stopped = True
             executor.shutdown(cancel_futures=True)

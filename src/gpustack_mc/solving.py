@@ -1,0 +1,244 @@
+"""``gpustack-mc solve`` from its options to its answer and files."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpustack_mc import knobs, storage, targets, units
+from gpustack_mc.design import make_design
+from gpustack_mc.equal_loss import equal_loss
+from gpustack_mc.errors import InputError, Place
+from gpustack_mc.knobs import Knob
+from gpustack_mc.lease import share_of_draws
+from gpustack_mc.problem import Problem
+from gpustack_mc.quantities import BY_NAME
+from gpustack_mc.scenario import read_document, resolve
+from gpustack_mc.served import served_tokens
+from gpustack_mc.simulate import Draws
+from gpustack_mc.solve import Solved, solve
+from gpustack_mc.targets import Target
+from gpustack_mc.yamlfile import Document
+
+# For these the question is nearly always whether owning beats renting.
+_RENT_OR_OWN = ("fleet_utilization", "rental_price", "capex", "residual_share", "lifetime", "cost_of_capital",
+                "operations_rate")  # fmt: skip
+SHOWN = ("training_days", "accelerator_hours", "energy_mwh", "co2e_t", "cost_owned_usd", "cost_rented_usd")
+
+
+def run_solve(
+    source: str | Path,
+    overrides: Iterable[str] = (),
+    *,
+    variable: str,
+    such_that: str | None = None,
+    limits: Mapping[str, str] | None = None,
+    probability: str = "0.9",
+    tokens_per_param: float | None = None,
+    price_drift: str | None = None,
+    instead: float | None = None,
+    between: tuple[str, str] | None = None,
+    samples: int = 65_536,
+    seed: int = 0,
+    out: Path | None = None,
+) -> dict[str, Any]:
+    """Solve a scenario for one quantity.
+
+    Parameters
+    ----------
+    source, overrides
+        As for `gpustack_mc.scenario.load_scenario`.
+    variable : str
+        One of `gpustack_mc.knobs.known`.
+    such_that : str, optional
+        A condition as `gpustack_mc.targets.read` takes it.
+    limits : mapping of str to str, optional
+        Or limits by question, that shall all be kept.
+    probability : str
+        Of keeping them.
+    tokens_per_param : float, optional
+        Tokens follow the parameters; for ``params``.
+    price_drift : str, optional
+        Yearly change of the rental price over the hardware's life, such as ``-18%``, for own against rent.
+    instead : float, optional
+        With ``served-tokens``: parameters of a smaller model trained to the same loss.
+    between : (str, str), optional
+        Where to look.
+    samples, seed
+        Of the design.
+    out : Path, optional
+        Folder for ``solve.json`` and a picture.
+
+    Returns
+    -------
+    dict
+        As printed with ``--json``.
+
+    Raises
+    ------
+    InputError, UnreachableError
+        The options or the scenario are wrong, or nothing fulfils the condition.
+    """
+    name, overrides = knobs.named(variable), tuple(overrides)
+    if instead is not None and name != knobs.SERVED:
+        raise InputError("bad-option", f"it does not go with --for {name}.", "Use --for served-tokens.",
+                         Place("--instead"))  # fmt: skip
+    document = read_document(source)
+    base = resolve(document, overrides)
+    if not 256 <= samples <= 2**20:
+        raise InputError("bad-samples", f"{samples:,} is not between 256 and 1,048,576.", "", Place("--samples"))
+    design = make_design(samples, seed=seed)
+    if name == knobs.SERVED:
+        if such_that or limits:
+            raise InputError("bad-option", "served tokens take no condition.", "Leave it out.", Place("--for"))
+        if instead is None:
+            found: dict[str, Any] = served_tokens(base, design)
+        else:
+            found = equal_loss(document, tuple(overrides), base, design, instead)
+    else:
+        condition = _condition(name, base, such_that, limits or {}, probability)
+        drift = _drift(price_drift, condition)
+        ends = _ends(between, name, document, overrides) if between else None
+        knob = knobs.knob(name, document, overrides, tokens_per_param, ends)
+        solved = solve(knob, condition, design, for_picture=out is not None, price_drift=drift)
+        found = _as_dict(solved, knob, condition, base)
+        if drift is not None:
+            found["price_drift"] = drift
+            found["notes"].append(_drift_note(drift, solved))
+    found |= {"seed": seed, "samples": design.samples, "files": []}
+    if out is not None:
+        _write(found, out)
+    return found
+
+
+def _rates(base: Problem) -> dict[str, float]:
+    return {code: float(rate) for code, rate in base.file.exchange_rates.items()}
+
+
+def _condition(name: str, base: Problem, such_that: str | None, limits: Mapping[str, str], probability: str) -> Target:
+    """Choose the condition: the stated one, else own against rent, else what the scenario asks."""
+    ownership, rates = base.file.ownership, _rates(base)
+    if such_that is not None:
+        if limits:
+            fix = "Write every limit into --such-that, or none."
+            raise InputError("bad-option", "limits are stated twice.", fix, Place("--such-that"))
+        return targets.read(such_that, ownership, rates)
+    chance = targets.probability(probability, "--probability")
+    stated = targets.from_limits(limits, chance, ownership, rates)
+    if stated is not None:
+        return stated
+    if name in _RENT_OR_OWN:
+        return Target((targets.Term("cost_owned_usd", True, "cost_rented_usd"),), chance)
+    asked = targets.from_questions(base.questions, chance, ownership) if base.questions else None
+    if asked is None:
+        fix = "Add --deadline 30d, --budget 5MUSD or --such-that 'P(training_days <= 30 d) >= 0.9'."
+        raise InputError("no-condition", "nothing says what must hold.", fix, Place("solve"))
+    return asked
+
+
+def _drift(text: str | None, condition: Target) -> float | None:
+    if text is None:
+        return None
+    place = Place("--price-drift")
+    if not any("cost_rented_usd" in (term.limit, term.output) and isinstance(term.limit, str)
+               for term in condition.terms):  # fmt: skip
+        message = "the price of later years matters to own against rent alone."
+        raise InputError("bad-option", message, "Leave it out.", place)
+    try:
+        value = units.to_number(text, "1", {})
+    except units.UnitProblem as problem:
+        raise InputError("bad-value", str(problem), "Write -18% where it falls by 18% a year.", place) from None
+    if not -0.9 <= value <= 1:
+        raise InputError("bad-value", f"{text} a year is out of range.", "Write -18% for a fall of 18%.", place)
+    return value
+
+
+def _drift_note(drift: float, solved: Solved) -> str:
+    share = float(np.median(share_of_draws(drift, solved.problem, solved.draws)))
+    return (
+        f"the rental price changes by {drift:+.0%} a year over the hardware's life, so that owning competes with "
+        f"{share:.0%} of today's price (median); the costs shown are at today's"
+    )
+
+
+def _ends(between: tuple[str, str], name: str, document: Document, overrides: Iterable[str]) -> tuple[float, float]:
+    unit = knobs.knob(name, document, overrides).quantity.unit
+    try:
+        low, high = (units.to_number(end, unit, {}) for end in between)
+    except units.UnitProblem as problem:
+        raise InputError("bad-unit", str(problem), "", Place("--between")) from None
+    return low, high
+
+
+def _as_dict(solved: Solved, knob: Knob, condition: Target, base: Problem) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "name": base.name,
+        "for": knob.name,
+        "quantity": knob.quantity.name,
+        "unit": knob.quantity.unit,
+        "whole": knob.whole,
+        "condition": [
+            {"output": term.output, "relation": "<=" if term.at_most else ">=", "limit": term.limit}
+            for term in condition.terms
+        ],
+        "probability": condition.probability,
+        "status": "solved" if solved.solutions else "always",
+        "searched": [knob.low, knob.high],
+        "solutions": [
+            {
+                "value": each.value,
+                "holds": each.side,
+                "monte_carlo_interval_90": list(each.interval),
+                "probability": each.probability,
+                "monte_carlo_error": _number(each.error),
+            }
+            for each in solved.solutions
+        ],
+        "scenario": {
+            "value": knob.base, "probability": solved.base[0], "monte_carlo_error": _number(solved.base[1])
+        },
+        "chances": [{"probability": chance, "value": value} for chance, value in solved.chances.items()],
+        "curve": [
+            {"value": value, "probability": chance, "monte_carlo_error": _number(error)}
+            for value, chance, error in solved.curve
+        ],
+        "outputs": {name: _statistics(solved.draws, name) for name in SHOWN},
+        "notes": list(solved.notes),
+        "what": _what(knob, solved.problem),
+    }  # fmt: skip
+
+
+def _what(knob: Knob, problem: Problem) -> str:
+    """What is counted, for the sentence; empty for what has a name of its own."""
+    if knob.name == "count":
+        peak = problem.inputs["peak_flop_per_s"]
+        return peak.prior.partition(",")[0] if peak.origin == "cited" else "accelerators"
+    return {"params": "parameters", "tokens": "tokens"}.get(knob.name, "")
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _statistics(draws: Draws, name: str) -> dict[str, Any]:
+    low, middle, high = (float(q) for q in np.quantile(draws.output(name), [0.05, 0.5, 0.95]))
+    return {"unit": BY_NAME[name].unit, "median": middle, "interval_90": [low, high]}
+
+
+# ---- files -------------------------------------------------------------------------------------------------------
+
+
+def _write(found: dict[str, Any], out: Path) -> None:
+    """Write ``solve.json`` and the picture, both or neither."""
+    paths = [out / "solve.json"] + ([out / "solve.png"] if "curve" in found else [])
+    found["files"] = [str(path) for path in paths]
+    with storage.replacing_all(paths) as (data, *pictures):
+        data.write_text(json.dumps(found, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        if not pictures:
+            return
+        from gpustack_mc import figures, solve_figure
+
+        figures.save(solve_figure.chance_plot(found), pictures[0])
