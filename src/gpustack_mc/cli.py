@@ -48,7 +48,8 @@ def cli() -> None:
     help="Scrambled Sobol' points, Latin hypercube or plain Monte Carlo.",
 )
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/<scenario>].")
-@click.option("--no-plots", is_flag=True, help="Draw no pictures.")
+@click.option("--no-plots", is_flag=True, help="Draw no pictures and write no report, which holds them.")
+@click.option("--no-report", is_flag=True, help="Write no report.html.")
 @click.option("--input-plot", is_flag=True, help="Draw the inputs too.")
 @click.option("--no-files", is_flag=True, help="Write no files at all.")
 def run(
@@ -61,6 +62,7 @@ def run(
     design: str,
     out: Path | None,
     no_plots: bool,
+    no_report: bool,
     input_plot: bool,
     no_files: bool,
 ) -> None:
@@ -78,6 +80,7 @@ def run(
             method=design,
             out=out,
             pictures=[] if no_plots else ["intervals", "sensitivity"] + ["inputs"] * input_plot,
+            with_report=not (no_plots or no_report),
             with_files=not no_files,
             progress=progress,
         )
@@ -88,6 +91,21 @@ def run(
 
         style = {} if os.environ.get("NO_COLOR") else {"style": click.style}
         click.echo(summary.text(done.summary, done.ownership, **style))
+
+
+@cli.command()
+@click.argument("result", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Where to write [report.html beside the result].")
+def report(result: Path, out: Path | None) -> None:
+    """Write RESULT, a result.nc, as one HTML page that needs no network."""
+    from gpustack_mc import report, storage
+    from gpustack_mc.reopening import open_result
+
+    tree = open_result(result)
+    path = out or result.with_name("report.html")
+    with storage.replacing(path) as temporary:
+        report.write(tree, temporary)
+    click.echo(str(path))
 
 
 @cli.command()

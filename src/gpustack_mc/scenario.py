@@ -165,6 +165,7 @@ class _Resolver(Reader):
             "cited",
             f"{accelerator.name}, dense {precision}",
             (source,),
+            dated=str(accelerator.release_year),
         )
 
     def _tdp(self, accelerator: catalog.Accelerator | None, entered: dict[str, Any]) -> Input:
@@ -187,6 +188,7 @@ class _Resolver(Reader):
             "cited",
             f"{accelerator.name}, rated",
             (source,),
+            dated=str(accelerator.release_year),
         )
 
     def _phases(
@@ -331,7 +333,16 @@ class _Resolver(Reader):
         fit = catalog.fit_record("utilization")
         source = Source(f"{len(fit['sources'])} reports of runs, see `gpustack-mc priors show mfu`", fit["data_file"])
         return {
-            name: Input(name, BY_NAME[name], marginal, "fitted", found.words, (source,))
+            name: Input(
+                name,
+                BY_NAME[name],
+                marginal,
+                "fitted",
+                found.words,
+                (source,),
+                dated=catalog.years(name),
+                collected=fit["date"],
+            )
             for name, marginal in (("mfu", found.mfu), ("goodput", found.goodput))
         }
 
@@ -359,6 +370,8 @@ class _Resolver(Reader):
             sources,
             population["where"],
             selection.missed,
+            catalog.years(prior, population["rows"]),
+            fit["date"],
         )
 
     def _other_population(self, name: str, value: schema.FittedPrior, facts: Facts, path: yamlfile.Path_) -> Input:
