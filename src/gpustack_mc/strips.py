@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 # Points of a density's outline, and how much probability it leaves out at each end.
-_STEPS = 48
+_STEPS = 40
 _TAIL = 0.005
 # A density is cut at this many times its mean height; that of a normal distribution is twice as high.
 _TALLEST = 4.0
