@@ -24,6 +24,10 @@ set_option = click.option(
     metavar="KEY=VALUE",
     help="Change a value of the scenario, e.g. --set mfu=0.4 or --set cluster.count=4096.",
 )
+samples_option = click.option(
+    "--samples", type=int, default=65_536, show_default=True, help="Monte Carlo samples, rounded up."
+)
+seed_option = click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object; errors are JSON on stderr.")
 
 
@@ -38,8 +42,8 @@ def cli() -> None:
 @set_option
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; write the files.")
-@click.option("--samples", type=int, default=65_536, show_default=True, help="Monte Carlo samples, rounded up.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
+@samples_option
+@seed_option
 @click.option(
     "--design",
     type=click.Choice(["sobol", "lhs", "random"]),
@@ -106,6 +110,67 @@ def report(result: Path, out: Path | None) -> None:
     with storage.replacing(path) as temporary:
         report.write(tree, temporary)
     click.echo(str(path))
+
+
+@cli.command()
+@click.argument("scenario")
+@click.argument("output", required=False)
+@set_option
+@json_option
+@samples_option
+@seed_option
+@click.option("--svg", type=click.Path(path_type=Path), help="Write the chain as a picture to this file.")
+def explain(
+    scenario: str,
+    output: str | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+    samples: int,
+    seed: int,
+    svg: Path | None,
+) -> None:
+    """Show how OUTPUT follows from the inputs: each step with equation, interval and share of the variance.
+
+    SCENARIO may also be a result.nc; without OUTPUT the cost is explained.
+    """
+    from gpustack_mc import chain_picture, explain, storage
+    from gpustack_mc.reopening import result_of
+
+    if output is not None:
+        explain.require_output(output)
+    with ProgressBar(shown=not as_json) as progress:
+        tree = result_of(scenario, overrides, samples=samples, seed=seed, progress=progress)
+    found = explain.explain(tree, output)
+    if svg is not None:
+        storage.write_text(svg, chain_picture.svg_file(found))
+    click.echo(json.dumps(found, indent=2, allow_nan=False) if as_json else explain.text(found))
+
+
+@cli.command()
+@click.argument("scenario")
+@set_option
+@json_option
+@samples_option
+@seed_option
+@click.option(
+    "--style",
+    type=click.Choice(["model-card", "impact-statement", "energy-disclosure"]),
+    default="model-card",
+    show_default=True,
+    help="What the paragraph is for; the energy disclosure follows Annex XI of the EU AI Act.",
+)
+def cite(scenario: str, overrides: tuple[str, ...], as_json: bool, samples: int, seed: int, style: str) -> None:
+    """Write a paragraph to paste, with intervals, scope and basis, and BibTeX of the sources.
+
+    SCENARIO may also be a result.nc.
+    """
+    from gpustack_mc import cite
+    from gpustack_mc.reopening import result_of
+
+    with ProgressBar(shown=not as_json) as progress:
+        tree = result_of(scenario, overrides, samples=samples, seed=seed, progress=progress)
+    found = cite.cite(tree, style)
+    click.echo(json.dumps(found._asdict(), indent=2) if as_json else f"{found.text}\n\n{found.bibtex}")
 
 
 @cli.command()

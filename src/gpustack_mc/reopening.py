@@ -1,7 +1,11 @@
-"""Opens a ``result.nc``, which may come from anyone: it is checked before anything is read out of it."""
+"""Opens a ``result.nc``, or computes the result of a scenario where one is named.
+
+A file may come from anyone: it is checked before anything is read out of it.
+"""
 
 import json
 import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +63,40 @@ def open_result(path: Path) -> xr.DataTree:
     if missing:
         raise _refusal(path, "damaged-result", f"this file lacks {missing}.", "Run the scenario again.")
     return tree
+
+
+def result_of(
+    source: str | Path,
+    overrides: Iterable[str] = (),
+    *,
+    samples: int = 65_536,
+    seed: int = 0,
+    progress: Callable[[float], None] = lambda share: None,
+) -> xr.DataTree:
+    """Return a result: the one in a file, or that of a scenario.
+
+    Parameters
+    ----------
+    source : str or Path
+        A ``result.nc``, or a scenario as `gpustack_mc.scenario.load_scenario` takes it.
+    overrides, samples, seed, progress
+        Of the scenario, see `gpustack_mc.run.run_scenario`; a result has its own.
+
+    Raises
+    ------
+    InputError
+        Bad input.
+    """
+    if Path(source).suffix == SUFFIX:
+        if overrides:
+            found = "--set changes a scenario, and this is a result."
+            raise InputError("set-on-result", found, "Name the scenario.", Place(str(source)))
+        return open_result(Path(source))
+    from gpustack_mc.compilation import use_cache
+    from gpustack_mc.run import run_scenario
+
+    use_cache()
+    return run_scenario(source, overrides, samples=samples, seed=seed, with_files=False, progress=progress).tree
 
 
 def _refusal(path: Path, code: str, found: str, fix: str) -> InputError:
