@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 from gpustack_mc import notation, summary
 from gpustack_mc.quantities import BY_NAME
 
-_ROW, _HEIGHT, _GAP, _MARGIN = 54, 46, 60, 8
-_CHARACTER = 7.1  # width of a bold character in a usual sans serif, on average
+_ROW, _HEIGHT, _GAP, _MARGIN = 54, 46, 40, 8
+_BOLD, _REGULAR = 7.2, 6.6  # width of a character in a usual sans serif, on average
 _NARROWEST = 150
+# A longer value is written without its interval, which the title of the box holds.
+_LONGEST = 25
 _SIGN = {"entered": "✎", "fitted": "●", "cited": "❏", "assumed": "△", "derived": "="}
 
 _STYLE = """
@@ -55,8 +57,8 @@ def _drawn(found: dict[str, Any], style: str) -> str:
     boxes = _placed(found)
     columns = max(box.column for box in boxes.values()) + 1
     rows = max(box.row for box in boxes.values()) + 1
-    longest = max(len(line) for box in boxes.values() for line in box.lines)
-    width = max(_NARROWEST, longest * _CHARACTER + 20)
+    texts = [(_BOLD * len(box.lines[0]), _REGULAR * len(box.lines[1])) for box in boxes.values()]
+    width = max(_NARROWEST, *(max(text) + 20 for text in texts))
     whole, height = columns * (width + _GAP) - _GAP + 2 * _MARGIN, rows * _ROW - (_ROW - _HEIGHT) + 2 * _MARGIN
     goal = found["steps"][-1]
     said = f"How {goal['description']} follows from {len(found['inputs'])} inputs in {len(found['steps'])} steps"
@@ -113,16 +115,21 @@ def _placed(found: dict[str, Any]) -> dict[str, _Box]:
 
 
 def _step_box(step: dict[str, Any], column: int, row: float) -> _Box:
-    value = summary.with_interval(step)
-    title = f"{step['description']}: {step['equation']}"
+    title = f"{step['description']}: {step['equation']}; {summary.with_interval(step)}"
     label = f"{notation.plain(step['symbol'])}  {BY_NAME[step['name']].short}"
-    return _Box(step["name"], column, row, (label, value), title, step["share"], False)
+    return _Box(step["name"], column, row, (label, _value(step)), title, step["share"], False)
 
 
 def _input_box(item: dict[str, Any], column: int, row: float) -> _Box:
-    title = f"{item['description']}; {item['origin']}" + (f": {item['prior']}" if item["prior"] else "")
+    title = f"{item['description']}; {summary.with_interval(item)}; {item['origin']}"
+    title += f": {item['prior']}" if item["prior"] else ""
     label = f"{_SIGN.get(item['origin'], '')} {notation.plain(item['symbol'])}  {item['name'].replace('_', ' ')}"
-    return _Box(item["name"], column, row, (label, summary.with_interval(item)), title, item["share"], True)
+    return _Box(item["name"], column, row, (label, _value(item)), title, item["share"], True)
+
+
+def _value(entry: dict[str, Any]) -> str:
+    value = summary.with_interval(entry)
+    return value if len(value) <= _LONGEST else value.partition(" (")[0]
 
 
 def _corner(box: _Box, width: float) -> tuple[float, float]:
@@ -135,7 +142,7 @@ def _arrow(start: _Box, end: _Box, width: float) -> str:
     x1, y1, y2 = x1 + width, y1 + _HEIGHT / 2, y2 + _HEIGHT / 2
     bend = max((x2 - x1) / 2, _GAP / 2)
     curve = f"M{x1:.1f} {y1:.1f}C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"
-    return f'<path d="{curve}" fill="none" stroke="var(--line)" stroke-width="1.4"/>'
+    return f'<path d="{curve}" fill="none" stroke="var(--muted)" stroke-opacity="0.55" stroke-width="1.2"/>'
 
 
 def _box(box: _Box, width: float) -> str:
@@ -144,7 +151,7 @@ def _box(box: _Box, width: float) -> str:
     fill = "var(--paper)" if box.is_input else "var(--band)"
     edge = "var(--line)" if box.is_input else "var(--blue)"
     share = box.share or 0.0
-    said = html.escape(f"{box.title}; {box.lines[1]}; share of the variance {share:.2f}")
+    said = html.escape(f"{box.title}; share of the variance {share:.2f}")
     return (
         f'<g><title>{said}</title><rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_HEIGHT}" rx="6" '
         f'fill="{fill}" stroke="{edge}"/>'

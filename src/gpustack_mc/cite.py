@@ -14,6 +14,8 @@ TITLE = "gpustack-mc: credible intervals for the time, energy, CO2 and cost of t
 AUTHOR = "The gpustack-mc developers"
 # An input is a main source when it brings this much of the variance of time, energy, emissions or cost.
 _MAIN = 0.05
+# More inputs than this are counted and not listed.
+_LISTED = 8
 _JUDGED = ("training_days", "energy_mwh", "co2e_t")
 _ANNEX_XI = (
     "eu-ai-act",
@@ -149,6 +151,7 @@ def _scope() -> str:
 
 def _method(found: dict[str, Any]) -> str:
     entered = [key for key, entry in found["inputs"].items() if entry["origin"] == "entered"]
+    stated = ", ".join(entered) if len(entered) <= _LISTED else f"{len(entered)} inputs"
     others = sum(entry["origin"] in ("fitted", "assumed") for entry in found["inputs"].values())
     fitted = f"; {others} other inputs from priors fitted to public data" if others else ""
     if all(entry["sd"] == 0 for entry in found["outputs"].values()):
@@ -157,7 +160,7 @@ def _method(found: dict[str, Any]) -> str:
         form = "Figures are medians with 90% equal-tailed credible intervals in brackets."
     return (
         f"{form} Computed with gpustack-mc {found['versions'].get('gpustack-mc', '')} from a scenario that states "
-        f"{', '.join(entered)}{fitted} (seed {found['seed']}, {found['samples']:,} samples, scenario SHA-256 "
+        f"{stated}{fitted} (seed {found['seed']}, {found['samples']:,} samples, scenario SHA-256 "
         f"{found['scenario_sha256'][:12]})."
     )
 

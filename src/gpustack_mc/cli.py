@@ -174,6 +174,16 @@ def cite(scenario: str, overrides: tuple[str, ...], as_json: bool, samples: int,
 
 
 @cli.command()
+@click.argument("file", type=click.Path(path_type=Path), default="plan.yaml")
+def init(file: Path) -> None:
+    """Write a commented scenario to FILE [plan.yaml], to start from; never overwrites."""
+    from gpustack_mc import starter
+
+    starter.write(file)
+    click.echo(f"{file}: change the values, then gpustack-mc run {file}")
+
+
+@cli.command()
 @scenario_argument
 @set_option
 @json_option

@@ -28,9 +28,9 @@ def plain(latex: str) -> str:
     return re.sub(r"\s+", " ", _plain(_parse(latex))).strip()
 
 
-def mathml(latex: str) -> str:
+def mathml(latex: str, display: str = "block") -> str:
     """Return LaTeX as a MathML element, which browsers typeset and screen readers read."""
-    return f'<math display="block"><mrow>{_mathml(_parse(latex))}</mrow></math>'
+    return f'<math display="{display}"><mrow>{_mathml(_parse(latex))}</mrow></math>'
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def _mathml(node: Node) -> str:
     match node:
         case ("text", text):
             tag = "mn" if text[0].isdigit() else "mi" if text.isalpha() else "mo"
-            return f"<{tag}>{html.escape(text)}</{tag}>" if text else "<mrow></mrow>"
+            return f"<{tag}>{html.escape(text.replace('-', '−'))}</{tag}>" if text else "<mrow></mrow>"
         case ("word", text):
             return f'<mi mathvariant="normal">{html.escape(text)}</mi>' if len(text) == 1 else f"<mi>{text}</mi>"
         case ("space",):

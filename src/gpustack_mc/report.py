@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import figures, formatting, strips, summary
+from gpustack_mc import chain_picture, explain, figures, formatting, notation, strips, summary
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def page(tree: "xr.DataTree", found: dict[str, Any] | None = None, intervals: "F
         lstrip_blocks=True,
     )
     environment.filters["web"] = web_address
+    environment.filters["lower_first"] = summary.lower_first
     return environment.get_template("report.html").render(
         values(tree, found or summary.summarise(tree), intervals or figures.interval_plot(tree))
     )
@@ -84,6 +85,7 @@ def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> d
         "questions": _questions(found),
         "picture": figures.svg(intervals, "intervals", figures.alt_text(tree, "outputs")),
         "sensitivity": _sensitivity(tree, found, ownership),
+        "chain": _chain(tree, found),
         "assumptions": _assumptions(tree, found, ownership),
         "origins": ORIGINS,
         "published": _published(found),
@@ -231,6 +233,27 @@ def _cell(index: dict[str, Any]) -> dict[str, Any] | None:
 def _share(value: float) -> float:
     """Return a share in per cent; estimates may lie a Monte Carlo error outside of it."""
     return round(100 * max(0.0, min(1.0, value)), 2)
+
+
+# ---- how it is computed ------------------------------------------------------------------------------------------
+
+
+def _chain(tree: "xr.DataTree", found: dict[str, Any]) -> dict[str, Any]:
+    explanation = explain.explain(tree, None, found)
+    steps = [
+        {
+            "description": step["description"],
+            "name": step["name"],
+            "equation": notation.mathml(step["latex"]),
+            "value": summary.with_interval(step),
+            "share": "" if step["share"] is None else "≈0" if step["share"] < _NEGLIGIBLE else f"{step['share']:.2f}",
+            "assumes": step["assumes"],
+            "references": step["references"],
+        }
+        for step in explanation["steps"]
+    ]
+    symbols = [(notation.mathml(item["symbol"], "inline"), item["name"]) for item in explanation["inputs"]]
+    return {"picture": chain_picture.svg(explanation), "steps": steps, "symbols": symbols, "output": steps[-1]}
 
 
 # ---- assumptions -------------------------------------------------------------------------------------------------

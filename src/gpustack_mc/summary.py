@@ -33,7 +33,7 @@ _ORIGINS = ("entered", "fitted", "assumed", "cited", "derived")
 DRIVERS = 6
 # What no output holds, whatever the scenario.
 NOT_INCLUDED = (
-    "experiments, failed runs and evaluation around the final run (the programme outputs hold them)",
+    "experiments, failed runs and evaluation around the final run",
     "staff",
     "data and its licences",
     "storage beyond the servers",
@@ -333,10 +333,10 @@ def driver_sentence(summary: dict[str, Any], ownership: str) -> str:
         return f"{together} of the variance of the cost."
     described = BY_NAME[name.partition("@")[0]].description if name.partition("@")[0] in BY_NAME else name
     what = BY_NAME[output].short.replace(",", "")
-    return f"What moves the {what} most is {name} ({_lower_first(described)}): {index['ST']:.0%} of its variance."
+    return f"What moves the {what} most is {name} ({lower_first(described)}): {index['ST']:.0%} of its variance."
 
 
-def _lower_first(text: str) -> str:
+def lower_first(text: str) -> str:
     """Lower the first letter unless an abbreviation begins there."""
     return text if text[:2].isupper() else text[0].lower() + text[1:]
 
