@@ -19,6 +19,6 @@ def write(path: Path) -> None:
         The folder cannot be written.
     """
     if path.exists() or path.is_symlink():
-        found = "this is there already and is left as it is."
-        raise InputError("file-exists", found, "Name another file, e.g. gpustack-mc init plan-2.yaml.", Place(str(path)))
+        found, fix = "this is there already and is left as it is.", "Name another file: gpustack-mc init plan-2.yaml."
+        raise InputError("file-exists", found, fix, Place(str(path)))
     storage.write_text(path, TEMPLATE.read_text(encoding="utf-8"))
