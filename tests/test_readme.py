@@ -68,6 +68,13 @@ def test_the_python_examples_run(readme, root, monkeypatch, tmp_path):
     exec(compile(second, "README.md", "exec"), {})
 
 
+def test_the_python_examples_of_the_documentation_run(root, monkeypatch):
+    page = (root / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)).replace("16_384", "1024")
+    monkeypatch.chdir(root)
+    exec(compile(code, "python.md", "exec"), {})
+
+
 def test_the_calibration_table_is_the_published_one(readme, root):
     found = json.loads((root / "reports" / "validation" / "validation.json").read_text(encoding="utf-8"))
     rows = {"gpustack-mc": found["metrics"], "6ND at 40% MFU": found["baselines"]["rule_6nd_40"],
