@@ -8,7 +8,7 @@ import pytest
 
 from gpustack_mc import __version__, cite, summary, yamlfile
 from gpustack_mc.api import simulate
-from gpustack_mc.cli import main
+from gpustack_mc.cli import cli, main
 
 ENTRY = re.compile(r"@(software|misc)\{([a-z0-9-]+),\n((?:  \w+ = \{.*\},?\n)+)\}")
 
@@ -69,6 +69,11 @@ def test_title_and_author_are_those_of_the_citation_file(root):
     data = yamlfile.parse(*yamlfile.read_text(root / "CITATION.cff")).data
     assert data["title"] == cite.TITLE and data["authors"][0]["name"] == cite.AUTHOR
     assert tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"] == data["version"] == __version__
+
+
+def test_every_style_can_be_asked_for():
+    style = next(option for option in cli.commands["cite"].params if option.name == "style")
+    assert list(style.type.choices) == list(cite.STYLES)
 
 
 def test_the_command(llama, capsys):

@@ -5,6 +5,7 @@ import json
 import pytest
 import xarray as xr
 
+from gpustack_mc import report, summary
 from gpustack_mc.cli import main
 from gpustack_mc.errors import InputError
 from gpustack_mc.reopening import open_result, result_of
@@ -99,6 +100,34 @@ def strange_input(tree):
 def test_what_is_missing_is_named(llama, tmp_path, change, said):
     error = refusal(altered(llama[0], tmp_path / "altered.nc", change))
     assert error.code == "damaged-result" and error.message == f"this file lacks {said}."
+
+
+def test_whatever_is_missing_is_refused_or_does_not_matter(llama, tmp_path):
+    """Without any one attribute or variable a file is refused, or its report can be made: nothing breaks later."""
+    tree, _ = llama
+    drawn = report.figures.interval_plot(tree)
+
+    def holds(changed):
+        try:
+            found = open_result(altered(changed, tmp_path / "without.nc", lambda tree: None))
+        except InputError:
+            return
+        report.values(found, summary.summarise(found), drawn)
+
+    for name in tree.attrs:
+        less = tree.copy()
+        del less.attrs[name]
+        holds(less)
+    for group, name in (("prior", "pue"), ("constant_data", "tdp")):
+        for attribute in tree[group][name].attrs:
+            less = tree.copy(deep=True)
+            del less[group][name].attrs[attribute]
+            holds(less)
+    for group in ("sensitivity", "statistics"):
+        for name in tree[group].data_vars:
+            less = tree.copy()
+            less[group].dataset = tree[group].to_dataset().drop_vars(name)
+            holds(less)
 
 
 def test_set_belongs_to_scenarios(llama):

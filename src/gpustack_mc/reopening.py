@@ -23,6 +23,7 @@ _GROUPS = ("prior", "prior_predictive", "constant_data", "statistics")
 _TEXTS = ("name", "description", "ownership", "design", "scenario", "scenario_sha256")
 _NUMBERS = ("seed", "samples", "replicates", "draws")
 _MAPPINGS = ("versions", "basis", "questions", "published")
+_BASIS = ("carbon_accounting", "carbon_basis")
 _INPUT_TEXTS = ("origin", "prior", "source")
 _INPUT_LISTS = {"sources": list, "where": dict, "missed": list}
 _SUMMARIES = ["mean", "mean_error", "sd"]
@@ -135,12 +136,17 @@ def _missing(tree: xr.DataTree) -> str:
     for name, is_sound in sound.items():
         if not is_sound:
             return f"the attribute {name}"
-    return _unknown_word(tree) or _missing_variable(tree) or _missing_statistic(tree)
+    return _unknown_word(tree) or _missing_variable(tree) or _missing_statistic(tree) or _missing_index(tree)
 
 
 def _unknown_word(tree: xr.DataTree) -> str:
     if tree.attrs["ownership"] not in ("own", "rent", "either"):
         return "a known ownership"
+    texts = [*(_json(tree.attrs["basis"]).get(name) for name in _BASIS), *_json(tree.attrs["versions"]).values()]
+    if not all(isinstance(text, str) for text in texts):
+        return "a basis and versions in words"
+    if not 0 < int(tree.attrs["replicates"]) <= int(tree.attrs["draws"]):
+        return "a sound number of replicates"
     if not all(key in QUESTIONS and _is_number(limit) for key, limit in _json(tree.attrs["questions"]).items()):
         return "known questions"
     if not all(key in OUTPUTS and _is_published(figure) for key, figure in _json(tree.attrs["published"]).items()):
@@ -152,6 +158,12 @@ def _missing_variable(tree: xr.DataTree) -> str:
     for name in OUTPUTS:
         if name not in tree["prior_predictive"].data_vars:
             return f"the output {name}"
+    for name, variable in [*tree["prior_predictive"].data_vars.items(), *tree["prior"].data_vars.items()]:
+        # Draws are read as so many equal parts, one for each replicate of the design.
+        sound = variable.dims == ("chain", "draw") and variable.sizes["chain"] == 1 and variable.dtype.kind == "f"
+        if not sound or variable.sizes["draw"] % int(tree.attrs["replicates"]):
+            return f"draws of {name}"
+    for name in OUTPUTS:
         if not isinstance(tree["prior_predictive"][name].attrs.get("units"), str):
             return f"the unit of {name}"
     for group in ("prior", "constant_data"):
@@ -174,6 +186,20 @@ def _missing_statistic(tree: xr.DataTree) -> str:
     if not wanted <= held or not set(_SUMMARIES) <= set(map(str, statistics["statistic"].values)):
         return "its statistics"
     return ""
+
+
+def _missing_index(tree: xr.DataTree) -> str:
+    """Return what the indices lack; a result without any has none of them."""
+    if "sensitivity" not in tree.children:
+        return ""
+    found = tree["sensitivity"]
+    names = [f"{index}{end}" for index in ("S1", "ST") for end in ("", "_lower", "_upper")]
+    dims = dict.fromkeys(names, ("scale", "output", "input")) | {"status": ("scale", "output")}
+    sound = all(name in found and found[name].dims == wanted for name, wanted in dims.items())
+    if not sound or not set(OUTPUTS) <= set(map(str, found["output"].values)):
+        return "its indices"
+    inputs = {part for name in map(str, found["input"].values) for part in name.split("+")}
+    return "" if inputs <= set(map(str, tree["prior"].data_vars)) else "its indices"
 
 
 def _is_source(source: Any) -> bool:

@@ -157,16 +157,13 @@ class _Resolver(Reader):
                 "unknown-peak",
             )
             return Input(key, BY_NAME["peak_flop_per_s"], UNKNOWN, "cited", "")
+        return self._from_data_sheet("peak_flop_per_s", peak, f"dense {precision}", accelerator, key)
+
+    def _from_data_sheet(self, name: str, value: float, what: str, accelerator: catalog.Accelerator, key: str) -> Input:
         source = Source(f"{accelerator.name} data sheet", accelerator.source_url)
-        return Input(
-            key,
-            BY_NAME["peak_flop_per_s"],
-            Marginal("fixed", {"value": peak}),
-            "cited",
-            f"{accelerator.name}, dense {precision}",
-            (source,),
-            dated=str(accelerator.release_year),
-        )
+        marginal = Marginal("fixed", {"value": value})
+        words, year = f"{accelerator.name}, {what}", str(accelerator.release_year)
+        return Input(key, BY_NAME[name], marginal, "cited", words, (source,), dated=year)
 
     def _tdp(self, accelerator: catalog.Accelerator | None, entered: dict[str, Any]) -> Input:
         if "tdp" in entered:
@@ -180,16 +177,7 @@ class _Resolver(Reader):
                 "unknown-tdp",
             )
             return Input("tdp", BY_NAME["tdp"], UNKNOWN, "cited", "")
-        source = Source(f"{accelerator.name} data sheet", accelerator.source_url)
-        return Input(
-            "tdp",
-            BY_NAME["tdp"],
-            Marginal("fixed", {"value": accelerator.tdp}),
-            "cited",
-            f"{accelerator.name}, rated",
-            (source,),
-            dated=str(accelerator.release_year),
-        )
+        return self._from_data_sheet("tdp", accelerator.tdp, "rated", accelerator, "tdp")
 
     def _phases(
         self,
