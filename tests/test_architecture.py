@@ -50,7 +50,7 @@ ROOMS = {
     "figures": {"formatting", "quantities", "summary"},
     "strips": set(),
     "notation": set(),
-    "chain": {"quantities"},
+    "chain": {"notation", "quantities"},
     "explain": {"chain", "errors", "notation", "quantities", "summary"},
     "chain_picture": {"notation", "quantities", "summary"},
     "cite": {"formatting", "summary"},

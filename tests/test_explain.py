@@ -54,6 +54,7 @@ def test_every_output_has_an_equation_and_every_equation_a_meaning():
     assert set(OUTPUTS) <= set(chain.steps())
     for step in chain.steps().values():
         assert step.meaning.endswith(".") and step.latex and step.name in BY_NAME
+        assert ":math:" not in step.assumes + step.references
         assert hasattr(equations, step.name)
         # The left-hand side is the symbol of the table.
         assert notation.plain(step.latex).partition(" = ")[0] == notation.plain(BY_NAME[step.name].symbol)

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from gpustack_mc import notation
 from gpustack_mc.quantities import BY_NAME
 
 _FILE = Path(__file__).with_name("equations.py")
@@ -61,14 +62,15 @@ def _step(node: ast.FunctionDef) -> Step:
         node.name,
         tuple(argument.arg for argument in node.args.args),
         body.split("\n", 1)[0].strip(),
-        _one_line(math[1]) if math else "",
-        _one_line(assumes[0]) if assumes else "",
-        _one_line(references),
+        " ".join(math[1].split()) if math else "",
+        _words(assumes[0]) if assumes else "",
+        _words(references),
     )
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _words(text: str) -> str:
+    """Return text on one line, with inline formulas as plain text."""
+    return " ".join(re.sub(r":math:`([^`]*)`", lambda found: notation.plain(found[1]), text).split())
 
 
 def steps_to(output: str) -> list[Step]:
