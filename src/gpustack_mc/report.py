@@ -5,7 +5,6 @@ sources and notes come from files that anyone may have written. The page needs n
 so to the browser.
 """
 
-import json
 import shlex
 from collections.abc import Mapping
 from datetime import date
@@ -343,5 +342,4 @@ def _reproduce(tree: "xr.DataTree", found: dict[str, Any]) -> dict[str, Any]:
             ("computed", f"{attrs.get('created_at', 'at an unknown time')}, {attrs.get('platform', '')}".rstrip(", ")),
             ("versions", ", ".join(f"{name} {version}" for name, version in found["versions"].items())),
         ],
-        "limits": json.dumps(found["basis"]),
     }

@@ -35,9 +35,9 @@ DRIVERS = 6
 NOT_INCLUDED = (
     "experiments, failed runs and evaluation around the final run",
     "staff",
-    "data and its licences",
+    "data",
     "storage beyond the servers",
-    "taxes and subsidies",
+    "taxes",
 )
 
 Style = Callable[..., str]
