@@ -151,7 +151,8 @@ def _box(box: _Box, width: float) -> str:
     fill = "var(--paper)" if box.is_input else "var(--band)"
     edge = "var(--line)" if box.is_input else "var(--blue)"
     share = box.share or 0.0
-    said = html.escape(f"{box.title}; share of the variance {share:.2f}")
+    told = "" if box.share is None else f"; share of the variance {share:.2f}"
+    said = html.escape(box.title + told)
     return (
         f'<g><title>{said}</title><rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_HEIGHT}" rx="6" '
         f'fill="{fill}" stroke="{edge}"/>'

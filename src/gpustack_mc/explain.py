@@ -168,7 +168,8 @@ def text(found: dict[str, Any], width: int | None = None) -> str:
     for number, step in enumerate(found["steps"], 1):
         lines += ["", _filled(f"  {number}. {step['description']}", width, 5)]
         lines += [_filled(f"     {step['equation']}", width, 9)]
-        lines += [_filled(f"     {step['name']} = {_value(step)}, share {_share(step['share'])}", width, 9)]
+        share = "" if step["share"] is None else f", share {_share(step['share'])}"
+        lines += [_filled(f"     {step['name']} = {_value(step)}{share}", width, 9)]
         if step["assumes"]:
             lines += [_filled(f"     {step['assumes']}", width, 5)]
     lines += ["", _filled("From what (median and 90% interval; share alone; origin)", width)]
@@ -192,7 +193,7 @@ def _value(entry: dict[str, Any]) -> str:
 
 def _share(share: float | None) -> str:
     if share is None:
-        return "unknown"
+        return ""
     return "≈0" if share < 0.005 else f"{share:.2f}"
 
 
