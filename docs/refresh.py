@@ -1,4 +1,4 @@
-"""Run the commands quoted in the README and put their output and pictures in."""
+"""Run the commands quoted in README.md and docs/**/*.md and put their output, and the README's pictures, in."""
 
 import os
 import re
@@ -10,33 +10,63 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"(<!-- example: (?P<command>[^\n]+) -->\n```text\n)(?P<output>.*?)(```\n<!-- end -->)", re.DOTALL)
+README = ROOT / "README.md"
 WIDTH = 120
+# What a command writes must not land in the checkout.
+_OWN = ("reports", "dist")
 
 
-def output_of(command: str, *, pictures: bool = True) -> str:
-    """Run one quoted command in an empty folder of its own, keep its pictures, and return what it prints."""
-    environment = {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
-    arguments = [sys.executable, "-m", *shlex.split(command.replace("gpustack-mc", "gpustack_mc", 1))]
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("scenarios", "docs"):
-            (Path(folder) / name).symlink_to(ROOT / name)
-        done = subprocess.run(
-            arguments, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=True
-        )
-        for picture in Path(folder).glob("reports/*/*.png") if pictures else ():
-            (ROOT / "docs" / "images" / picture.name).write_bytes(picture.read_bytes())
-    return done.stdout
+def pages() -> list[Path]:
+    """Return the pages that may quote commands."""
+    written = (page for page in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in page.parts)
+    return [README, *written]
 
 
-def refresh(text: str) -> str:
-    """Return a page with the output of its commands."""
-    return BLOCK.sub(lambda found: found[1] + output_of(found["command"]) + found[4], text)
+class Folder:
+    """A folder that looks like the checkout, in which the commands of one page run one after the other."""
+
+    def __enter__(self) -> "Folder":
+        self.temporary = tempfile.TemporaryDirectory()
+        self.path = Path(self.temporary.name)
+        for entry in ROOT.iterdir():
+            if not entry.name.startswith(".") and entry.name not in _OWN:
+                (self.path / entry.name).symlink_to(entry)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.temporary.cleanup()
+
+    def output_of(self, command: str) -> str:
+        """Run one quoted command and return what it prints."""
+        environment = os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
+        arguments = [sys.executable, "-m", *shlex.split(command.replace("gpustack-mc", "gpustack_mc", 1))]
+        done = subprocess.run(arguments, cwd=self.path, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def pictures(self) -> list[Path]:
+        """Return the pictures that the commands have drawn."""
+        return sorted(self.path.glob("reports/*/*.png"))
+
+
+def refresh(page: Path) -> None:
+    """Write a page again with the output of its commands, which run in the order of the page."""
+    text = page.read_text(encoding="utf-8")
+    with Folder() as folder:
+        # A page that quotes a command twice shows one output twice.
+        outputs: dict[str, str] = {}
+        for block in BLOCK.finditer(text):
+            if block["command"] not in outputs:
+                outputs[block["command"]] = folder.output_of(block["command"])
+        if page == README:
+            for picture in folder.pictures():
+                (ROOT / "docs" / "images" / picture.name).write_bytes(picture.read_bytes())
+    page.write_text(BLOCK.sub(lambda block: block[1] + outputs[block["command"]] + block[4], text), encoding="utf-8")
 
 
 def main() -> None:
-    """Refresh the README."""
-    page = ROOT / "README.md"
-    page.write_text(refresh(page.read_text(encoding="utf-8")), encoding="utf-8")
+    """Refresh all pages, or those that are named."""
+    for page in [Path(name).resolve() for name in sys.argv[1:]] or pages():
+        refresh(page)
 
 
 if __name__ == "__main__":

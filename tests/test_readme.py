@@ -1,13 +1,18 @@
-"""The README: its commands run, its quoted output is what they print, its files exist."""
+"""README and documentation: commands run, quoted output is what they print, linked files exist."""
 
+import importlib.util
 import json
 import re
-import sys
+from pathlib import Path
 
 import pytest
 
 from gpustack_mc.run import run_scenario
 from gpustack_mc.scenario import load_scenario
+
+_SPEC = importlib.util.spec_from_file_location("refresh", Path(__file__).parents[1] / "docs" / "refresh.py")
+refresh = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(refresh)
 
 
 @pytest.fixture(scope="module")
@@ -19,19 +24,33 @@ def numbers(text: str) -> list[float]:
     return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\.?\d*", text)]
 
 
-def test_quoted_output_is_what_the_command_prints(readme, root):
-    sys.path.insert(0, str(root / "docs"))
-    try:
-        import refresh
-    finally:
-        sys.path.pop(0)
-    found = refresh.BLOCK.search(readme)
-    printed = refresh.output_of(found["command"], pictures=False)
+def quoted_pages():
+    return [page for page in refresh.pages() if refresh.BLOCK.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", quoted_pages(), ids=lambda page: page.relative_to(refresh.ROOT).as_posix())
+def test_quoted_output_is_what_the_command_prints(page):
     # The same words; digits may differ by a unit of the last place on another machine.
     words = re.compile(r"[\d.,█]+")
-    quoted_words, printed_words = (words.sub("", text).split() for text in (found["output"], printed))
-    assert quoted_words == printed_words
-    assert numbers(printed) == pytest.approx(numbers(found["output"]), rel=0.1, abs=0.02)
+    printed: dict[str, str] = {}
+    with refresh.Folder() as folder:
+        for found in refresh.BLOCK.finditer(page.read_text(encoding="utf-8")):
+            command = found["command"]
+            if command not in printed:
+                printed[command] = folder.output_of(command)
+            quoted_words, printed_words = (words.sub("", text).split() for text in (found["output"], printed[command]))
+            assert quoted_words == printed_words, command
+            assert numbers(printed[command]) == pytest.approx(numbers(found["output"]), rel=0.1, abs=0.02)
+
+
+@pytest.mark.parametrize("page", refresh.pages(), ids=lambda page: page.relative_to(refresh.ROOT).as_posix())
+def test_quoted_commands_exist(page):
+    from gpustack_mc.cli import cli
+
+    for command in re.findall(
+        r"gpustack-mc ([a-z]+)", " ".join(re.findall(r"`[^`]+`|```.*?```", page.read_text(), re.DOTALL))
+    ):
+        assert command in cli.commands, command
 
 
 def test_the_example_scenario_is_sound(readme, scenario_file):
@@ -49,6 +68,13 @@ def test_the_python_examples_run(readme, root, monkeypatch, tmp_path):
     exec(compile(second, "README.md", "exec"), {})
 
 
+def test_the_python_examples_of_the_documentation_run(root, monkeypatch):
+    page = (root / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)).replace("16_384", "1024")
+    monkeypatch.chdir(root)
+    exec(compile(code, "python.md", "exec"), {})
+
+
 def test_the_calibration_table_is_the_published_one(readme, root):
     found = json.loads((root / "reports" / "validation" / "validation.json").read_text(encoding="utf-8"))
     rows = {"gpustack-mc": found["metrics"], "6ND at 40% MFU": found["baselines"]["rule_6nd_40"],
@@ -59,7 +85,11 @@ def test_the_calibration_table_is_the_published_one(readme, root):
     assert f"on {found['n']} published runs" in readme
 
 
-def test_linked_files_exist(readme, root):
-    links = re.findall(r"\]\((?!http)([^)#]+)", readme)
-    assert len(links) >= 5
-    assert [link for link in links if not (root / link).exists()] == []
+@pytest.mark.parametrize("page", refresh.pages(), ids=lambda page: page.relative_to(refresh.ROOT).as_posix())
+def test_linked_files_exist(page):
+    links = re.findall(r"\]\((?!http)([^)#\s]+)", page.read_text(encoding="utf-8"))
+    generated = refresh.ROOT / "docs" / "generated"
+    missing = [link for link in links if not (page.parent / link).exists()]
+    # Generated pages are made when the documentation is built, which checks the links to them.
+    assert [link for link in missing if generated not in (page.parent / link).resolve().parents] == []
+    assert len(links) >= 5 or page != refresh.README

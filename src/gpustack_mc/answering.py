@@ -147,12 +147,13 @@ def lines(summary: dict[str, Any], style: Callable[..., str]) -> list[str]:
     if not found:
         return ends
     start = day["start"] if day else ""
-    said = [f"  P({_words(answer, start)}) = {percent(answer['probability'])}{within(answer)}  {answer['scope']}"
+    said = [f"  P({words(answer, start)}) = {percent(answer['probability'])}{within(answer)}  {answer['scope']}"
             for answer in found.values()]  # fmt: skip
     return [*ends, "", style("  questions", dim=True), *said]
 
 
-def _words(answer: dict[str, Any], start: str) -> str:
+def words(answer: dict[str, Any], start: str = "") -> str:
+    """Return what a question asks, without its answer; with the day of a deadline when the run starts on a day."""
     if "limits" in answer:
         return " and ".join(answer["limits"])
     if "terms" in answer:

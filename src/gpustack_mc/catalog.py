@@ -2,7 +2,9 @@
 
 import csv
 import functools
+import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -158,6 +160,44 @@ def observed_settings() -> dict[str, float]:
 
     with (folder("priors") / "observed.yaml").open(encoding="utf-8") as stream:
         return {name: entry["value"] for name, entry in YAML(typ="safe", pure=True).load(stream).items()}
+
+
+_DATES = ("year", "year_month", "publication_date", "fiscal_year")
+
+
+@functools.cache
+def _row_years(quantity: str) -> dict[str, int]:
+    """Return the year of each row of a prior's data; rows without a date are absent."""
+    path = fit_path(quantity).with_name("data.csv")
+    with path.open(encoding="utf-8", newline="") as stream:
+        header, *rows = csv.reader(stream)
+    column = next((header.index(name) for name in _DATES if name in header), None)
+    if column is None:
+        return {}
+    name, use = header.index("id") if "id" in header else 0, header.index("use")
+    return {row[name]: int(row[column][:4]) for row in rows if row[column][:4].isdigit() and row[use][:2] != "no"}
+
+
+def years(quantity: str, rows: Iterable[str] | None = None) -> str:
+    """Return the years that the data of a prior are from, e.g. ``2019-2025``; empty where the rows have no date.
+
+    Parameters
+    ----------
+    quantity : str
+    rows : iterable of str, optional
+        Ids of the rows of a population; all rows that are used when omitted.
+    """
+    known = _row_years(quantity)
+    found = sorted({known[row] for row in (known if rows is None else rows) if row in known})
+    return "" if not found else str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}"
+
+
+def priors_digest() -> str:
+    """Return the SHA-256 of all fitted priors and tables that a run may read."""
+    digest = hashlib.sha256()
+    for path in sorted([*folder("priors").glob("*/fit.json"), *folder("priors").glob("*.csv")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def shipped_scenarios() -> dict[str, Path]:

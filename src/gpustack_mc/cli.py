@@ -87,7 +87,8 @@ def cli() -> None:
     help="Scrambled Sobol' points, Latin hypercube or plain Monte Carlo.",
 )
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/<scenario>].")
-@click.option("--no-plots", is_flag=True, help="Draw no pictures.")
+@click.option("--no-plots", is_flag=True, help="Draw no pictures and write no report, which holds them.")
+@click.option("--no-report", is_flag=True, help="Write no report.html.")
 @click.option("--input-plot", is_flag=True, help="Draw the inputs too.")
 @click.option("--no-files", is_flag=True, help="Write no files at all.")
 @priors_option
@@ -106,6 +107,7 @@ def run(
     design: str,
     out: Path | None,
     no_plots: bool,
+    no_report: bool,
     input_plot: bool,
     no_files: bool,
     calibration: Path | None,
@@ -127,6 +129,7 @@ def run(
             method=design,
             out=out,
             pictures=[] if no_plots else ["intervals", "sensitivity"] + ["inputs"] * input_plot,
+            with_report=not (no_plots or no_report),
             with_files=not no_files,
             ask=ask,
             fail_if=fail_if,
@@ -242,6 +245,92 @@ def sites(
         with_plots=not no_plots,
     )
     click.echo(json.dumps(done.summary, indent=2, allow_nan=False) if as_json else done.text)
+
+
+@cli.command()
+@click.argument("result", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Where to write [report.html beside the result].")
+def report(result: Path, out: Path | None) -> None:
+    """Write RESULT, a result.nc, as one HTML page that needs no network."""
+    from gpustack_mc import report, storage
+    from gpustack_mc.reopening import open_result
+
+    tree = open_result(result)
+    path = out or result.with_name("report.html")
+    with storage.replacing(path) as temporary:
+        report.write(tree, temporary)
+    click.echo(str(path))
+
+
+@cli.command()
+@click.argument("scenario")
+@click.argument("output", required=False)
+@set_option
+@json_option
+@samples_option
+@seed_option
+@click.option("--svg", type=click.Path(path_type=Path), help="Write the chain as a picture to this file.")
+def explain(
+    scenario: str,
+    output: str | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+    samples: int,
+    seed: int,
+    svg: Path | None,
+) -> None:
+    """Show how OUTPUT follows from the inputs: each step with equation, interval and share of the variance.
+
+    SCENARIO may also be a result.nc; without OUTPUT the cost is explained.
+    """
+    from gpustack_mc import chain_picture, explain, storage
+    from gpustack_mc.reopening import result_of
+
+    if output is not None:
+        explain.require_output(output)
+    with ProgressBar(shown=not as_json) as progress:
+        tree = result_of(scenario, overrides, samples=samples, seed=seed, progress=progress)
+    found = explain.explain(tree, output)
+    if svg is not None:
+        storage.write_text(svg, chain_picture.svg_file(found))
+    click.echo(json.dumps(found, indent=2, allow_nan=False) if as_json else explain.text(found))
+
+
+@cli.command()
+@click.argument("scenario")
+@set_option
+@json_option
+@samples_option
+@seed_option
+@click.option(
+    "--style",
+    type=click.Choice(["model-card", "impact-statement", "energy-disclosure"]),
+    default="model-card",
+    show_default=True,
+    help="What the paragraph is for; the energy disclosure follows Annex XI of the EU AI Act.",
+)
+def cite(scenario: str, overrides: tuple[str, ...], as_json: bool, samples: int, seed: int, style: str) -> None:
+    """Write a paragraph to paste, with intervals, scope and basis, and BibTeX of the sources.
+
+    SCENARIO may also be a result.nc.
+    """
+    from gpustack_mc import cite
+    from gpustack_mc.reopening import result_of
+
+    with ProgressBar(shown=not as_json) as progress:
+        tree = result_of(scenario, overrides, samples=samples, seed=seed, progress=progress)
+    found = cite.cite(tree, style)
+    click.echo(json.dumps(found._asdict(), indent=2) if as_json else f"{found.text}\n\n{found.bibtex}")
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path), default="plan.yaml")
+def init(file: Path) -> None:
+    """Write a commented scenario to FILE [plan.yaml], to start from; never overwrites."""
+    from gpustack_mc import starter
+
+    starter.write(file)
+    click.echo(f"{file}: change the values, then gpustack-mc run {file}")
 
 
 @cli.command()

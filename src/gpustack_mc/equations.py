@@ -219,12 +219,10 @@ def other_cost_usd(accelerator_hours, capex, residual_share, lifetime, fleet_uti
                    operations_rate):  # fmt: skip
     r"""Cost of the capital bound in the owned hardware, and of operating it.
 
-    With continuous compounding, :math:`x = rL` and the annuity factor :math:`\varphi(x) = x / (1 - e^{-x})`, a year
-    of ownership costs
+    .. math:: K_\mathrm{ot} = \frac{h}{8766\, u} (\frac{C (1 - \rho) (\varphi(r L) - 1)}{L} + r \rho C + o C)
 
-    .. math:: \frac{C (1 - \rho)\, (\varphi(x) - 1)}{L} + r \rho C + o C
-
-    above the straight-line loss of value; the run bears :math:`h / (8766\, u)` of these years.
+    The bracket is what a year of ownership costs above the straight-line loss of value, with continuous compounding
+    and the annuity factor :math:`\varphi(x) = x / (1 - e^{-x})`; the run bears :math:`h / (8766\, u)` of these years.
 
     References
     ----------

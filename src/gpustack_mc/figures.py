@@ -7,8 +7,11 @@ before the page is laid out, so that nothing overlaps or is cut whatever the nam
 
 import contextlib
 import functools
+import html
+import io
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -40,6 +43,10 @@ _LOW, _MEDIAN, _HIGH = 0, 2, 4
 # Okabe and Ito's palette, and a tint of its sky blue that stays apart from the blue in grey.
 _BLUE, _TINT, _VERMILLION, _INK, _GREY, _LINE, _BAND = (
     "#0072B2", "#B9DDF3", "#D55E00", "#1A1A1A", "#595959", "#D9D9D9", "#F5F5F5")  # fmt: skip
+_PUBLISHED = "#A34700"
+# Colours of pictures within a page, by what they stand for there.
+_ROLES = {"#FFFFFF": "paper", _INK: "ink", _GREY: "muted", _LINE: "line", _BAND: "band", _BLUE: "blue", _TINT: "tint",
+          _VERMILLION: "mark", _PUBLISHED: "mark-ink"}  # fmt: skip
 _FONT = "DejaVu Sans"  # comes with matplotlib, so that pictures look alike everywhere
 
 # Inches.
@@ -192,6 +199,39 @@ def save(figure: "Figure", path: Path, *, dpi: float = _DPI) -> None:
     with _own_style():
         # Matplotlib writes its version into every PNG; without it, equal pictures are equal files.
         figure.savefig(path, format="png", dpi=dpi, metadata={"Software": None})
+
+
+def svg(figure: "Figure", name: str, title: str) -> str:
+    """Return a picture as inline SVG whose colours follow the page, for light, dark and print.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+    name : str
+        Prefix of the ids, so that several pictures fit on one page.
+    title : str
+        What the picture shows, for those who cannot see it.
+
+    Returns
+    -------
+    str
+        An ``<svg>`` element. White, ink, grey and the other colours are the custom properties ``--paper``, ``--ink``,
+        ``--muted``, ``--line``, ``--band``, ``--blue``, ``--tint``, ``--mark`` and ``--mark-ink`` of the page.
+    """
+    buffer = io.StringIO()
+    with _own_style():
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].strip()
+    text = re.sub(r"<metadata>.*?</metadata>\s*|<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
+    for color, role in _ROLES.items():
+        text = text.replace(color.lower(), f"var(--{role})")
+    # Sizes in points would keep the picture from following the width of the page.
+    head, rest = text.split(">", 1)
+    head = re.sub(r'\s(width|height)="[^"]*"', "", head)
+    label = f'<title id="{name}-title">{html.escape(title)}</title>'
+    return f'{head} role="img" aria-labelledby="{name}-title">{label}{rest}'
 
 
 # ---- from the tree to rows ---------------------------------------------------------------------------------------
@@ -688,7 +728,7 @@ def _row_texts(axes: "Axes", y: int, row: _Row, span: _Span, limits: tuple[float
               markeredgewidth=0.8, zorder=5, gid=f"published:{row.key}")  # fmt: skip
     half = (_measure(7.5, "normal")(row.published_text) / 2 + 0.04) * (limits[1] - limits[0]) / _FOREST_ROOM
     centre = float(np.clip(span.mark, limits[0] + half, limits[1] - half))
-    write(centre, row.published_text, (0, -12), "center", fontsize=7.5, color="#A34700")
+    write(centre, row.published_text, (0, -12), "center", fontsize=7.5, color=_PUBLISHED)
 
 
 def _forest_legend(figure: "Figure", top: float, published: bool) -> None:

@@ -60,6 +60,10 @@ class Input(NamedTuple):
         Facts of the population, e.g. ``{"region": "US-CA"}``; empty for what is not a fitted prior.
     missed : tuple of str
         Facts of the scenario for which the prior knew only something more general.
+    dated : str
+        Years that the data are from, e.g. ``2019-2025``; empty where they are not known.
+    collected : str
+        When the data were collected and the prior was fitted.
     """
 
     key: str
@@ -70,6 +74,8 @@ class Input(NamedTuple):
     sources: tuple[Source, ...] = ()
     where: Mapping[str, str] = MappingProxyType({})
     missed: tuple[str, ...] = ()
+    dated: str = ""
+    collected: str = ""
 
 
 class Phase(NamedTuple):

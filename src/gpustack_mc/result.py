@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from gpustack_mc import __version__
+from gpustack_mc import __version__, catalog
 from gpustack_mc.problem import Input, Problem
 from gpustack_mc.quantities import BY_NAME, Quantity
 from gpustack_mc.simulate import PROBABILITIES, Sensitivity, Simulation, Statistics
@@ -145,6 +145,7 @@ def _root_attributes(simulation: Simulation) -> dict[str, Any]:
         "draws": simulation.kept,
         "scenario": problem.text,
         "scenario_sha256": problem.digest,
+        "priors_sha256": catalog.priors_digest(),
         "versions": json.dumps(versions()),
         "platform": f"{platform.system()} {platform.machine()}",
         "basis": json.dumps(problem.basis),
@@ -181,6 +182,8 @@ def _input_attributes(item: Input) -> dict[str, Any]:
         "sources": json.dumps(sources),
         "where": json.dumps(dict(item.where)),
         "missed": json.dumps(list(item.missed)),
+        "dated": item.dated,
+        "collected": item.collected,
         "distribution": json.dumps(marginal) if item.marginal.family != "sample" else json.dumps({"family": "sample"}),
     }
 

@@ -60,13 +60,14 @@ def run_scenario(
     method: str = "sobol",
     out: Path | None = None,
     pictures: Sequence[str] = ("intervals", "sensitivity"),
+    with_report: bool = False,
     with_files: bool = True,
     ask: Iterable[str] = (),
     fail_if: Iterable[str] = (),
     progress: Callable[[float], None] = lambda share: None,
     calibration: Path | None = None,
 ) -> Done:
-    """Run a scenario and write ``result.nc``, ``summary.json`` and the pictures, each whole or not at all.
+    """Run a scenario and write ``result.nc``, ``summary.json``, pictures and report, all of them or none.
 
     Parameters
     ----------
@@ -80,6 +81,8 @@ def run_scenario(
         Folder of the results; ``reports/<name of the file>`` when omitted.
     pictures : sequence of str
         Which of `PICTURES` to draw; ``checkpoints`` joins them when the scenario states ``reliability``.
+    with_report : bool
+        Whether to write ``report.html`` as well.
     with_files : bool
         Whether to write at all.
     ask : iterable of str
@@ -107,7 +110,8 @@ def run_scenario(
     if with_files:
         storage.require_folder(folder)
     try:
-        done = _run(problem, folder, make_design(samples, method, seed), pictures, with_files, progress)
+        design = make_design(samples, method, seed)
+        done = _run(problem, folder, design, pictures, with_report, with_files, progress)
     except BaseException:
         if made:
             with contextlib.suppress(OSError):
@@ -134,12 +138,14 @@ def _run(
     folder: Path,
     design: Design,
     pictures: Sequence[str],
+    with_report: bool,
     with_files: bool,
     progress: Callable[[float], None],
 ) -> Done:
     later = ["gpustack_mc.summary", "gpustack_mc.result"]
     later += ["h5py"] if with_files else []
-    later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and pictures else []
+    later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and (pictures or with_report) else []
+    later += ["gpustack_mc.report", "jinja2"] if with_files and with_report else []
     _load_meanwhile(*later)
     simulation = simulate(problem, design, progress=progress)
     if problem.file.reliability is not None:
@@ -150,11 +156,11 @@ def _run(
     from gpustack_mc.summary import summarise
 
     tree = to_datatree(simulation)
-    names = ["result.nc", "summary.json", *(f"{name}.png" for name in pictures)]
+    names = ["result.nc", "summary.json", *(f"{name}.png" for name in pictures), *["report.html"] * with_report]
     files = [folder / name for name in names] if with_files else []
     summary = summarise(tree, [str(file) for file in files])
     if with_files:
-        _write(tree, summary, folder, pictures, problem.file.ownership)
+        _write(tree, summary, files, pictures, problem.file.ownership)
     return Done(tree, summary, problem.file.ownership)
 
 
@@ -178,20 +184,27 @@ def _stem(source: str | Path, name: str) -> str:
     return name if str(source) == "-" else Path(source).stem
 
 
-def _write(tree: "xr.DataTree", summary: dict[str, Any], folder: Path, pictures: Sequence[str], ownership: str) -> None:
+def _write(
+    tree: "xr.DataTree", summary: dict[str, Any], files: Sequence[Path], pictures: Sequence[str], ownership: str
+) -> None:
     """Write all files, or leave the folder as it was."""
     from gpustack_mc.result import write
 
-    paths = [folder / "result.nc", folder / "summary.json", *(folder / f"{name}.png" for name in pictures)]
-    with storage.replacing_all(paths) as (result, text, *drawn):
+    with storage.replacing_all(files) as (result, text, *others):
         write(tree, result)
         text.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        for name, path in zip(pictures, drawn, strict=True):
+        drawn = {}
+        for name, path in zip(pictures, others, strict=False):
             from gpustack_mc import figures
 
             module, function = PICTURES[name]
             options = {"scale": scale_of(summary, ownership)} if name == "sensitivity" else {}
-            figures.save(getattr(importlib.import_module(f"gpustack_mc.{module}"), function)(tree, **options), path)
+            drawn[name] = getattr(importlib.import_module(f"gpustack_mc.{module}"), function)(tree, **options)
+            figures.save(drawn[name], path)
+        for path in others[len(pictures) :]:
+            from gpustack_mc import report
+
+            report.write(tree, path, summary, drawn.get("intervals"))
 
 
 def scale_of(summary: dict[str, Any], ownership: str) -> drivers.Scale:

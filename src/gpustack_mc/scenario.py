@@ -225,15 +225,13 @@ class _Resolver(Asking):
                 "unknown-peak",
             )
             return Input(key, BY_NAME["peak_flop_per_s"], UNKNOWN, "cited", "")
+        return self._from_data_sheet("peak_flop_per_s", peak, f"dense {precision}", accelerator, key)
+
+    def _from_data_sheet(self, name: str, value: float, what: str, accelerator: catalog.Accelerator, key: str) -> Input:
         source = Source(f"{accelerator.name} data sheet", accelerator.source_url)
-        return Input(
-            key,
-            BY_NAME["peak_flop_per_s"],
-            Marginal("fixed", {"value": peak}),
-            "cited",
-            f"{accelerator.name}, dense {precision}",
-            (source,),
-        )
+        marginal = Marginal("fixed", {"value": value})
+        words, year = f"{accelerator.name}, {what}", str(accelerator.release_year)
+        return Input(key, BY_NAME[name], marginal, "cited", words, (source,), dated=year)
 
     def _tdp(self, accelerator: catalog.Accelerator | None, entered: dict[str, Any]) -> Input:
         if "tdp" in entered:
@@ -247,15 +245,7 @@ class _Resolver(Asking):
                 "unknown-tdp",
             )
             return Input("tdp", BY_NAME["tdp"], UNKNOWN, "cited", "")
-        source = Source(f"{accelerator.name} data sheet", accelerator.source_url)
-        return Input(
-            "tdp",
-            BY_NAME["tdp"],
-            Marginal("fixed", {"value": accelerator.tdp}),
-            "cited",
-            f"{accelerator.name}, rated",
-            (source,),
-        )
+        return self._from_data_sheet("tdp", accelerator.tdp, "rated", accelerator, "tdp")
 
     def _phases(
         self,
@@ -398,7 +388,16 @@ class _Resolver(Asking):
         source = Source(f"{len(fit['sources'])} reports of runs, see `gpustack-mc priors show mfu`", fit["data_file"])
         marginals = {"mfu": found.mfu} | ({"goodput": found.goodput} if file.reliability is None else {})
         shipped = {
-            name: Input(name, BY_NAME[name], marginal, "fitted", found.words, (source,))
+            name: Input(
+                name,
+                BY_NAME[name],
+                marginal,
+                "fitted",
+                found.words,
+                (source,),
+                dated=catalog.years(name),
+                collected=fit["date"],
+            )
             for name, marginal in marginals.items()
         }
         if told is None:
@@ -439,6 +438,8 @@ class _Resolver(Asking):
             sources,
             population["where"],
             selection.missed,
+            catalog.years(prior, population["rows"]),
+            fit["date"],
         )
         found = pack.calibrated(prior, facts, selection) if pack else None
         if found is None:

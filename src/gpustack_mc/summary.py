@@ -31,6 +31,14 @@ OTHER_OWNERSHIP = {"own": "cost_rented_usd", "rent": "cost_owned_usd"}
 _ORIGINS = ("entered", "calibrated", "fitted", "assumed", "cited", "derived")
 DRIVERS = 6
 _PARTS = ("so_far", "remaining")
+# What no output holds, whatever the scenario.
+NOT_INCLUDED = (
+    "experiments, failed runs and evaluation around the final run",
+    "staff",
+    "data",
+    "storage beyond the servers",
+    "taxes",
+)
 
 Style = Callable[..., str]
 
@@ -78,6 +86,7 @@ def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
         "files": list(files),
         "versions": json.loads(attrs["versions"]),
         "scenario_sha256": attrs["scenario_sha256"],
+        "priors_sha256": attrs.get("priors_sha256", ""),
     }
 
 
@@ -124,6 +133,8 @@ def _input(tree: "xr.DataTree", key: str) -> dict[str, Any]:
         "sources": json.loads(attrs["sources"]),
         "where": json.loads(attrs["where"]),
         "fell_back_from": json.loads(attrs["missed"]),
+        "dated": attrs.get("dated", ""),
+        "collected": attrs.get("collected", ""),
     }
     if varying:
         return _variable(tree, "prior", key) | about
@@ -235,14 +246,14 @@ def sentence(summary: dict[str, Any], ownership: str) -> str:
 def _spoken(entry: dict[str, Any]) -> str:
     low, high = entry["interval_90"]
     step = formatting.step_for(entry["median"], entry["unit"])
-    digits = _digits(entry)
+    digits = digits_of(entry)
     if entry["sd"] == 0:
         return formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=True)
     ends = formatting.interval(low, high, entry["unit"], (digits[0], digits[2]), step)
     return ends.replace(" – ", " to ") + ("" if step.prefix else step.suffix)
 
 
-def _digits(entry: dict[str, Any]) -> tuple[int, int, int]:
+def digits_of(entry: dict[str, Any]) -> tuple[int, int, int]:
     """Return the digits of the lower end, the median and the upper end of a 90% interval."""
     low, high = entry["interval_90"]
     errors = entry.get("monte_carlo_error", {"median": 0.0, "interval_90": [0.0, 0.0]})
@@ -264,9 +275,10 @@ def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: 
         Columns of the terminal.
     """
     width = width or shutil.get_terminal_size((100, 24)).columns
+    drivers = driver_sentence(summary, ownership)
     parts = [
         _wrapped(style(sentence(summary, ownership), bold=True), width, 0),
-        *_drivers_sentence(summary, ownership, width),
+        *([_wrapped(drivers, width, 0)] if drivers else []),
         "",
         *_table(summary, ownership, style, width),
         *_running_lines(summary, ownership, style, width),
@@ -287,34 +299,35 @@ def _wrapped(line: str, width: int, indent: int) -> str:
     return textwrap.fill(line, max(width, 40), subsequent_indent=" " * indent, break_long_words=False)
 
 
-def _main_cost(summary: dict[str, Any], ownership: str) -> str:
+def main_cost(ownership: str) -> str:
+    """Return the output that the drivers are told of."""
     return "cost_rented_usd" if ownership == "rent" else "cost_owned_usd"
 
 
-def _ranked(summary: dict[str, Any], output: str) -> list[tuple[str, dict[str, Any]]]:
+def ranking(summary: dict[str, Any], output: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the inputs with their indices for one output, largest total index first."""
     found = drivers.indices(summary, output)
     known = [(name, index) for name, index in found.items() if index["ST"] is not None]
     return sorted(known, key=lambda pair: -pair[1]["ST"])
 
 
-def _drivers_sentence(summary: dict[str, Any], ownership: str, width: int) -> list[str]:
-    output = _main_cost(summary, ownership)
-    ranked = _ranked(summary, output)
+def driver_sentence(summary: dict[str, Any], ownership: str) -> str:
+    """Return what moves the cost most in one plain sentence; empty when nothing does."""
+    output = main_cost(ownership)
+    ranked = ranking(summary, output)
     if not ranked:
-        return []
+        return ""
     name, index = ranked[0]
     if "+" in name:
         together = f"The {name.count('+') + 1} correlated inputs together explain {index['ST']:.0%}"
-        line = f"{together} of the variance of the cost."
-        return [_wrapped(line, width, 0)]
+        return f"{together} of the variance of the cost."
     described = BY_NAME[name.partition("@")[0]].description if name.partition("@")[0] in BY_NAME else name
     what = BY_NAME[output].short.replace(",", "")
     whose = "the variance of its logarithm" if drivers.scale(summary, output) == "log" else "its variance"
-    line = f"What moves the {what} most is {name} ({_lower_first(described)}): {index['ST']:.0%} of {whose}."
-    return [_wrapped(line, width, 0)]
+    return f"What moves the {what} most is {name} ({lower_first(described)}): {index['ST']:.0%} of {whose}."
 
 
-def _lower_first(text: str) -> str:
+def lower_first(text: str) -> str:
     """Lower the first letter unless an abbreviation begins there."""
     return text if text[:2].isupper() else text[0].lower() + text[1:]
 
@@ -326,25 +339,31 @@ def _rows(summary: dict[str, Any], ownership: str) -> list[str]:
     return [name for name in rows if name != skip and name in summary["outputs"]]
 
 
-def _label(name: str, summary: dict[str, Any]) -> str:
+def label_of(name: str, summary: dict[str, Any]) -> str:
+    """Return the short label of an output, with the basis of the emissions."""
     if name == "co2e_operational_t":
         basis = summary["basis"]
         return f"{BY_NAME[name].short}, {basis['carbon_accounting']}, {basis['carbon_basis']}"
     return BY_NAME[name].short
 
 
+def headline_table(summary: dict[str, Any], ownership: str) -> dict[str, tuple[str, str, str]]:
+    """Return median, 50% and 90% interval of the main outputs as text; an output without spread is ``fixed``."""
+    return {name: _spread(summary["outputs"][name]) for name in _rows(summary, ownership)}
+
+
+def _spread(entry: dict[str, Any]) -> tuple[str, str, str]:
+    step, digits = formatting.step_for(entry["median"], entry["unit"]), digits_of(entry)
+    middle = formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=entry["sd"] == 0)
+    if entry["sd"] == 0:
+        return middle, "fixed", "fixed"
+    half = formatting.interval(*entry["interval_50"], entry["unit"], (digits[1], digits[1]), step)
+    return middle, half, formatting.interval(*entry["interval_90"], entry["unit"], (digits[0], digits[2]), step)
+
+
 def _table(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:
     rows = [("", "median", "50% interval", "90% interval")]
-    for name in _rows(summary, ownership):
-        entry = summary["outputs"][name]
-        step, digits = formatting.step_for(entry["median"], entry["unit"]), _digits(entry)
-        middle = formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=entry["sd"] == 0)
-        if entry["sd"] == 0:
-            rows.append((_label(name, summary), middle, "fixed", "fixed"))
-            continue
-        half = formatting.interval(*entry["interval_50"], entry["unit"], (digits[1], digits[1]), step)
-        most = formatting.interval(*entry["interval_90"], entry["unit"], (digits[0], digits[2]), step)
-        rows.append((_label(name, summary), middle, half, most))
+    rows += [(label_of(name, summary), *cells) for name, cells in headline_table(summary, ownership).items()]
     if max(sum(len(cell) + 3 for cell in row) for row in rows) > width:
         rows = [(label, middle, most) for label, middle, _, most in rows]
     return _columns(rows, style)
@@ -372,9 +391,9 @@ def _running_lines(summary: dict[str, Any], ownership: str, style: Style, width:
         step = formatting.step_for(rest["median"], rest["unit"])
         ends = "fixed"
         if rest["sd"] > 0:
-            ends = formatting.interval(*rest["interval_90"], rest["unit"], _digits(rest)[::2], step)
+            ends = formatting.interval(*rest["interval_90"], rest["unit"], digits_of(rest)[::2], step)
         rows.append(
-            (_label(name, summary), ("" if spent["sd"] == 0 else "about ") + _middle(spent), _middle(rest), ends)
+            (label_of(name, summary), ("" if spent["sd"] == 0 else "about ") + _middle(spent), _middle(rest), ends)
         )
     lines = ["", *_columns(rows, style), "", style("  the rest is forecast from", dim=True)]
     return lines + [_wrapped(f"  {line}", width, 4) for line in found["conditioned_on"]]
@@ -382,7 +401,7 @@ def _running_lines(summary: dict[str, Any], ownership: str, style: Style, width:
 
 def _middle(entry: dict[str, Any]) -> str:
     """Write a median: as it is where it is known, rounded as its interval deserves where it is not."""
-    digits = 4 if entry["sd"] == 0 else _digits(entry)[1]
+    digits = 4 if entry["sd"] == 0 else digits_of(entry)[1]
     return formatting.with_unit(entry["median"], entry["unit"], digits, exact=entry["sd"] == 0)
 
 
@@ -398,21 +417,22 @@ def _published_lines(summary: dict[str, Any], style: Style) -> list[str]:
     lines = ["", style("  published", dim=True)]
     for name, figure in found.items():
         value = formatting.with_unit(figure["value"], BY_NAME[name].unit, 4, exact=True)
-        verdict = _verdict(figure["inside_interval_90"], summary["outputs"][name]["sd"] == 0)
+        verdict = verdict_of(figure["inside_interval_90"], summary["outputs"][name]["sd"] == 0)
         why = f": {figure['outside']}" if figure["outside"] and not figure["inside_interval_90"] else ""
         lines.append(f"  {name} {value}, {verdict}{why} [{figure['source']}]")
     return lines
 
 
-def _verdict(inside: bool, fixed: bool) -> str:
+def verdict_of(inside: bool, fixed: bool) -> str:
+    """Say how a published figure lies to the interval."""
     if fixed:
         return "which agrees" if inside else "which differs"
     return f"{'inside' if inside else 'outside'} the 90% interval"
 
 
 def _driver_lines(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:
-    output = _main_cost(summary, ownership)
-    ranked = _ranked(summary, output)[:DRIVERS]
+    output = main_cost(ownership)
+    ranked = ranking(summary, output)[:DRIVERS]
     if not ranked:
         status = summary["sensitivity_status"].get("raw", {}).get(output)
         return ["", f"  no sensitivity: {BY_NAME[output].short} is {status}"] if status else []
@@ -422,11 +442,12 @@ def _driver_lines(summary: dict[str, Any], ownership: str, style: Style, width: 
     lines = ["", style(f"  what drives {BY_NAME[output].short} (total Sobol' index{of}, 90% interval)", dim=True)]
     for name, index in ranked:
         bar = "█" * max(round(room * min(max(index["ST"], 0), 1)), 0)
-        lines.append(f"  {name.ljust(longest)}  {bar.ljust(room)}  {_index(index)}")
+        lines.append(f"  {name.ljust(longest)}  {bar.ljust(room)}  {index_text(index)}")
     return lines
 
 
-def _index(index: dict[str, Any]) -> str:
+def index_text(index: dict[str, Any]) -> str:
+    """Return a total index with its 90% interval; estimates below what is known are about 0."""
     low, high = index["ST_interval_90"]
     ends = f"  ({max(low, 0):.2f} – {max(high, 0):.2f})" if low is not None else ""
     value = "≈0  " if index["ST"] < 0.005 else f"{index['ST']:.2f}"
@@ -437,7 +458,7 @@ def _assumption_lines(summary: dict[str, Any], style: Style, width: int) -> list
     lines = ["", style("  what was assumed (median and 90% interval), and from where", dim=True)]
     shown = {key: entry for key, entry in summary["inputs"].items() if entry["origin"] != "derived"}
     names = max(len(key) for key in shown)
-    values = {key: _assumed_value(entry) for key, entry in shown.items()}
+    values = {key: with_interval(entry) for key, entry in shown.items()}
     longest = max(len(value) for value in values.values())
     for key, entry in shown.items():
         note = f" [no data for {', '.join(entry['fell_back_from'])}]" if entry["fell_back_from"] else ""
@@ -456,8 +477,9 @@ def _few(sources: list[dict[str, str]]) -> str:
     return "; ".join(titles[:2]) + more
 
 
-def _assumed_value(entry: dict[str, Any]) -> str:
-    digits = _digits(entry)
+def with_interval(entry: dict[str, Any]) -> str:
+    """Return the median of a variable with its 90% interval in brackets."""
+    digits = digits_of(entry)
     step = formatting.step_for(entry["median"], entry["unit"])
     middle = formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=entry["sd"] == 0)
     if entry["sd"] == 0:

@@ -1,0 +1,29 @@
+"""Sphinx settings; the reference and the gallery are generated before each build."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from gpustack_mc import __version__
+
+project = "gpustack-mc"
+author = "The gpustack-mc developers"
+release = version = __version__
+extensions = ["myst_parser"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_title = "gpustack-mc"
+html_static_path = ["_static"]
+html_css_files = ["pictures.css"]
+# Equations are MathML, as in the report: a page asks no server for anything.
+exclude_patterns = ["_build", "images"]
+nitpicky = True
+
+
+def setup(app: object) -> None:
+    """Write the generated pages."""
+    import generate
+
+    app.connect("builder-inited", lambda app: generate.main())

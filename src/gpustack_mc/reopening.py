@@ -1,0 +1,228 @@
+"""Opens a ``result.nc``, or computes the result of a scenario where one is named.
+
+A file may come from anyone: it is checked before anything is read out of it.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from gpustack_mc.errors import InputError, Place
+from gpustack_mc.problem import QUESTIONS
+from gpustack_mc.quantities import BY_NAME, OUTPUTS
+from gpustack_mc.result import SCHEMA_VERSION
+from gpustack_mc.simulate import PROBABILITIES
+
+SUFFIX = ".nc"
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_GROUPS = ("prior", "prior_predictive", "constant_data", "statistics")
+_TEXTS = ("name", "description", "ownership", "design", "scenario", "scenario_sha256")
+_NUMBERS = ("seed", "samples", "replicates", "draws")
+_MAPPINGS = ("versions", "basis", "questions", "published")
+_BASIS = ("carbon_accounting", "carbon_basis")
+_INPUT_TEXTS = ("origin", "prior", "source")
+_INPUT_LISTS = {"sources": list, "where": dict, "missed": list}
+_SUMMARIES = ["mean", "mean_error", "sd"]
+_SUMMARIES += [f"q{p:g}{end}" for p in PROBABILITIES for end in ("", "_error")]
+
+
+def open_result(path: Path) -> xr.DataTree:
+    """Read a result and make sure that it is whole and ours.
+
+    Parameters
+    ----------
+    path : Path
+        A file written by `gpustack_mc.result.write`.
+
+    Returns
+    -------
+    xarray.DataTree
+        As from `gpustack_mc.result.to_datatree`, in memory.
+
+    Raises
+    ------
+    InputError
+        There is no such file, it is no result of ours, damaged, or of another version of the format.
+    """
+    _require_hdf5(path)
+    try:
+        tree = xr.load_datatree(path, engine="h5netcdf")
+    except Exception as error:  # h5py and h5netcdf raise many kinds for damaged files
+        raise _refusal(path, "damaged-result", "this file is damaged or cut off.", "Run the scenario again.") from error
+    version = tree.attrs.get("gpustack_mc_schema")
+    if version is None:
+        raise _not_ours(path)
+    if not str(version).isdigit() or int(version) != SCHEMA_VERSION:
+        writer = str(tree.attrs.get("creation_library_version", "an unknown version"))[:20]
+        found = f"this file has format {str(version)[:20]} (written by gpustack-mc {writer}), not {SCHEMA_VERSION}."
+        raise _refusal(path, "result-version", found, "Run its scenario again with this version.")
+    missing = _missing(tree)
+    if missing:
+        raise _refusal(path, "damaged-result", f"this file lacks {missing}.", "Run the scenario again.")
+    return tree
+
+
+def result_of(
+    source: str | Path,
+    overrides: Iterable[str] = (),
+    *,
+    samples: int = 65_536,
+    seed: int = 0,
+    progress: Callable[[float], None] = lambda share: None,
+) -> xr.DataTree:
+    """Return a result: the one in a file, or that of a scenario.
+
+    Parameters
+    ----------
+    source : str or Path
+        A ``result.nc``, or a scenario as `gpustack_mc.scenario.load_scenario` takes it.
+    overrides, samples, seed, progress
+        Of the scenario, see `gpustack_mc.run.run_scenario`; a result has its own.
+
+    Raises
+    ------
+    InputError
+        Bad input.
+    """
+    if Path(source).suffix == SUFFIX:
+        if overrides:
+            found = "--set changes a scenario, and this is a result."
+            raise InputError("set-on-result", found, "Name the scenario.", Place(str(source)))
+        return open_result(Path(source))
+    from gpustack_mc.compilation import use_cache
+    from gpustack_mc.run import run_scenario
+
+    use_cache()
+    return run_scenario(source, overrides, samples=samples, seed=seed, with_files=False, progress=progress).tree
+
+
+def _refusal(path: Path, code: str, found: str, fix: str) -> InputError:
+    return InputError(code, found, fix, Place(str(path)))
+
+
+def _not_ours(path: Path) -> InputError:
+    found = "this file is not a result of gpustack-mc."
+    return _refusal(path, "not-a-result", found, "`gpustack-mc run` writes result.nc.")
+
+
+def _require_hdf5(path: Path) -> None:
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(len(_SIGNATURE))
+    except FileNotFoundError as error:
+        raise _refusal(path, "no-such-file", "there is no such file.", "`gpustack-mc run` writes result.nc.") from error
+    except IsADirectoryError as error:
+        raise _refusal(path, "is-a-folder", "this is a folder, not a result.", "Name the result.nc inside.") from error
+    except OSError as error:
+        raise _refusal(path, "unreadable", f"cannot read it: {error.strerror}.", "Check its permissions.") from error
+    if start != _SIGNATURE:
+        raise _not_ours(path)
+
+
+def _missing(tree: xr.DataTree) -> str:
+    """Return what a result must hold and this one does not, in words; empty when all is there."""
+    for group in _GROUPS:
+        if group not in tree.children:
+            return f"the group {group}"
+    attrs = tree.attrs
+    sound = {name: isinstance(attrs.get(name), str) for name in _TEXTS}
+    sound |= {name: _is_count(attrs.get(name)) for name in _NUMBERS}
+    sound |= {name: isinstance(_json(attrs.get(name)), dict) for name in _MAPPINGS}
+    sound["notes"] = isinstance(_json(attrs.get("notes")), list)
+    for name, is_sound in sound.items():
+        if not is_sound:
+            return f"the attribute {name}"
+    return _unknown_word(tree) or _missing_variable(tree) or _missing_statistic(tree) or _missing_index(tree)
+
+
+def _unknown_word(tree: xr.DataTree) -> str:
+    if tree.attrs["ownership"] not in ("own", "rent", "either"):
+        return "a known ownership"
+    texts = [*(_json(tree.attrs["basis"]).get(name) for name in _BASIS), *_json(tree.attrs["versions"]).values()]
+    if not all(isinstance(text, str) for text in texts):
+        return "a basis and versions in words"
+    if not 0 < int(tree.attrs["replicates"]) <= int(tree.attrs["draws"]):
+        return "a sound number of replicates"
+    if not all(key in QUESTIONS and _is_number(limit) for key, limit in _json(tree.attrs["questions"]).items()):
+        return "known questions"
+    if not all(key in OUTPUTS and _is_published(figure) for key, figure in _json(tree.attrs["published"]).items()):
+        return "sound published figures"
+    return ""
+
+
+def _missing_variable(tree: xr.DataTree) -> str:
+    for name in OUTPUTS:
+        if name not in tree["prior_predictive"].data_vars:
+            return f"the output {name}"
+    for name, variable in [*tree["prior_predictive"].data_vars.items(), *tree["prior"].data_vars.items()]:
+        # Draws are read as so many equal parts, one for each replicate of the design.
+        sound = variable.dims == ("chain", "draw") and variable.sizes["chain"] == 1 and variable.dtype.kind == "f"
+        if not sound or variable.sizes["draw"] % int(tree.attrs["replicates"]):
+            return f"draws of {name}"
+    for name in OUTPUTS:
+        if not isinstance(tree["prior_predictive"][name].attrs.get("units"), str):
+            return f"the unit of {name}"
+    for group in ("prior", "constant_data"):
+        for key, variable in tree[group].data_vars.items():
+            if str(key).partition("@")[0] not in BY_NAME:
+                return f"a known meaning for the input {str(key)[:60]!r}"
+            known = all(isinstance(variable.attrs.get(name), str) for name in (*_INPUT_TEXTS, "units", "long_name"))
+            lists = all(isinstance(_json(variable.attrs.get(name)), kind) for name, kind in _INPUT_LISTS.items())
+            if not known or not lists or not all(map(_is_source, _json(variable.attrs["sources"]))):
+                return f"the origin of {key}"
+    return ""
+
+
+def _missing_statistic(tree: xr.DataTree) -> str:
+    statistics = tree["statistics"]
+    if "value" not in statistics or statistics["value"].dims != ("variable", "statistic"):
+        return "its statistics"
+    wanted = {*map(str, tree["prior"].data_vars), *OUTPUTS}
+    held = set(map(str, statistics["variable"].values))
+    if not wanted <= held or not set(_SUMMARIES) <= set(map(str, statistics["statistic"].values)):
+        return "its statistics"
+    return ""
+
+
+def _missing_index(tree: xr.DataTree) -> str:
+    """Return what the indices lack; a result without any has none of them."""
+    if "sensitivity" not in tree.children:
+        return ""
+    found = tree["sensitivity"]
+    names = [f"{index}{end}" for index in ("S1", "ST") for end in ("", "_lower", "_upper")]
+    dims = dict.fromkeys(names, ("scale", "output", "input")) | {"status": ("scale", "output")}
+    sound = all(name in found and found[name].dims == wanted for name, wanted in dims.items())
+    if not sound or not set(OUTPUTS) <= set(map(str, found["output"].values)):
+        return "its indices"
+    inputs = {part for name in map(str, found["input"].values) for part in name.split("+")}
+    return "" if inputs <= set(map(str, tree["prior"].data_vars)) else "its indices"
+
+
+def _is_source(source: Any) -> bool:
+    return isinstance(source, dict) and all(isinstance(source.get(name), str) for name in ("title", "url"))
+
+
+def _is_published(figure: Any) -> bool:
+    texts = ("source", "url", "outside")
+    return isinstance(figure, dict) and _is_number(figure.get("value")) and all(
+        isinstance(figure.get(name), str) for name in texts
+    )  # fmt: skip
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) or (hasattr(value, "dtype") and value.dtype.kind in "iu" and value.size == 1)
+
+
+def _json(text: Any) -> Any:
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None

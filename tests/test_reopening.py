@@ -1,0 +1,146 @@
+"""Opening a result: what was written comes back, and a stranger's file is refused in one line."""
+
+import json
+
+import pytest
+import xarray as xr
+
+from gpustack_mc import report, summary
+from gpustack_mc.cli import main
+from gpustack_mc.errors import InputError
+from gpustack_mc.reopening import open_result, result_of
+from gpustack_mc.result import SCHEMA_VERSION, write
+
+
+def test_a_result_comes_back_as_it_was(llama):
+    tree, path = llama
+    again = open_result(path)
+    assert again.identical(tree)
+    assert result_of(path).identical(tree)
+
+
+def altered(tree, path, change):
+    copy = tree.copy(deep=True)
+    change(copy)
+    write(copy, path)
+    return path
+
+
+def refusal(path) -> InputError:
+    with pytest.raises(InputError) as caught:
+        open_result(path)
+    assert len(str(caught.value).splitlines()) == 1 and caught.value.fix
+    return caught.value
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.999])
+def test_a_file_that_is_cut_off(llama, tmp_path, share):
+    whole = llama[1].read_bytes()
+    path = tmp_path / "cut.nc"
+    path.write_bytes(whole[: int(share * len(whole))])
+    assert refusal(path).code == "damaged-result"
+
+
+def test_files_of_others(tmp_path):
+    text, empty, other, nothing = (tmp_path / name for name in ("text.nc", "empty.nc", "other.nc", "none.nc"))
+    text.write_text("not a result")
+    empty.touch()
+    xr.Dataset({"a": ("x", [1.0, 2.0])}).to_netcdf(other, engine="h5netcdf")
+    assert [refusal(path).code for path in (text, empty, other)] == ["not-a-result"] * 3
+    assert refusal(nothing).code == "no-such-file"
+    assert refusal(tmp_path).code == "is-a-folder"
+
+
+def test_another_version(llama, tmp_path):
+    def newer(tree):
+        tree.attrs["gpustack_mc_schema"] = SCHEMA_VERSION + 1
+
+    error = refusal(altered(llama[0], tmp_path / "newer.nc", newer))
+    assert error.code == "result-version" and f"format {SCHEMA_VERSION + 1}" in error.message
+
+
+def set_attribute(name, value):
+    def change(tree):
+        tree.attrs[name] = value
+
+    return change
+
+
+def without_output(tree):
+    tree["prior_predictive"].dataset = tree["prior_predictive"].to_dataset().drop_vars("energy_mwh")
+
+
+def without_group(tree):
+    del tree["statistics"]
+
+
+def strange_source(tree):
+    tree["prior"]["pue"].attrs["sources"] = json.dumps([{"title": 3}])
+
+
+def strange_input(tree):
+    tree["prior"].dataset = tree["prior"].to_dataset().rename(pue="<b>pue")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (set_attribute("notes", "no json"), "the attribute notes"),
+        (set_attribute("basis", "[]"), "the attribute basis"),
+        (set_attribute("seed", "zero"), "the attribute seed"),
+        (set_attribute("ownership", "stolen"), "a known ownership"),
+        (set_attribute("questions", '{"colour": 3}'), "known questions"),
+        (set_attribute("published", '{"energy_mwh": {"value": "many"}}'), "sound published figures"),
+        (without_output, "the output energy_mwh"),
+        (without_group, "the group statistics"),
+        (strange_source, "the origin of pue"),
+        (strange_input, "a known meaning for the input '<b>pue'"),
+    ],
+)
+def test_what_is_missing_is_named(llama, tmp_path, change, said):
+    error = refusal(altered(llama[0], tmp_path / "altered.nc", change))
+    assert error.code == "damaged-result" and error.message == f"this file lacks {said}."
+
+
+def test_whatever_is_missing_is_refused_or_does_not_matter(llama, tmp_path):
+    """Without any one attribute or variable a file is refused, or its report can be made: nothing breaks later."""
+    tree, _ = llama
+    drawn = report.figures.interval_plot(tree)
+
+    def holds(changed):
+        try:
+            found = open_result(altered(changed, tmp_path / "without.nc", lambda tree: None))
+        except InputError:
+            return
+        report.values(found, summary.summarise(found), drawn)
+
+    for name in tree.attrs:
+        less = tree.copy()
+        del less.attrs[name]
+        holds(less)
+    for group, name in (("prior", "pue"), ("constant_data", "tdp")):
+        for attribute in tree[group][name].attrs:
+            less = tree.copy(deep=True)
+            del less[group][name].attrs[attribute]
+            holds(less)
+    for group in ("sensitivity", "statistics"):
+        for name in tree[group].data_vars:
+            less = tree.copy()
+            less[group].dataset = tree[group].to_dataset().drop_vars(name)
+            holds(less)
+
+
+def test_set_belongs_to_scenarios(llama):
+    with pytest.raises(InputError, match="--set changes a scenario, and this is a result"):
+        result_of(llama[1], ["mfu=0.4"])
+
+
+def test_the_command_refuses_in_one_line(tmp_path, capsys):
+    path = tmp_path / "text.nc"
+    path.write_text("not a result")
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(path)])
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2 and out == ""
+    assert err == f"{path}: this file is not a result of gpustack-mc. `gpustack-mc run` writes result.nc.\n"
+    assert not (tmp_path / "report.html").exists()

@@ -1,0 +1,117 @@
+"""The report in headless Chromium: no complaint, no request, no text cut at any width, and it prints."""
+
+import shutil
+import time
+
+import pytest
+
+from gpustack_mc import report
+from gpustack_mc.api import simulate
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt-get install chromium)")
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, whose driver steers the browser")
+# Without its own network calls the browser is quiet also where there is no network.
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+WIDTHS = (360, 768, 1600)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as engine:
+        opened = engine.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def pages(llama, tmp_path_factory):
+    """A usual report, one without spread, and one with phases."""
+    folder = tmp_path_factory.mktemp("pages")
+    fixed, phases = simulate("worked-7b", samples=256), simulate("deepseek-v3", samples=512)
+    trees = {"usual": llama[0], "fixed": fixed, "phases": phases}
+    for name, tree in trees.items():
+        report.write(tree, folder / f"{name}.html")
+    return folder
+
+
+def opened(browser, path, **options):
+    page = browser.new_context(**options).new_page()
+    said, asked = [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    return page, said, asked
+
+
+@pytest.mark.parametrize("name", ["usual", "fixed", "phases"])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_quiet_alone_and_whole(browser, pages, name, width, scheme):
+    path = pages / f"{name}.html"
+    page, said, asked = opened(browser, path, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    # Closed parts must fit as well.
+    page.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
+    room = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    cut = page.evaluate(
+        """[...document.querySelectorAll('h1, h2, p, td, th, li, dd, summary')].filter(
+            e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 1 && !e.closest('thead, .scroll')
+        ).map(e => e.textContent.trim().slice(0, 60))"""
+    )
+    assert said == [] and [url for url in asked if url != path.as_uri()] == []
+    assert room[0] <= room[1]
+    assert cut == []
+    page.context.close()
+
+
+def test_dark_and_light_differ_and_have_contrast(browser, pages):
+    """Text stands out from its ground by the 4.5 to 1 of WCAG 2.2, criterion 1.4.3."""
+    grounds = set()
+    for scheme in ("light", "dark"):
+        page, _, _ = opened(browser, pages / "usual.html", color_scheme=scheme)
+        colours = page.evaluate(
+            """['--card', '--page', '--ink', '--muted', '--blue', '--mark-ink'].map(
+                name => getComputedStyle(document.documentElement).getPropertyValue(name).trim())"""
+        )
+        card, ground, *texts = map(luminance, colours)
+        grounds.add(colours[0])
+        for text in texts:
+            for below in (card, ground):
+                assert (max(text, below) + 0.05) / (min(text, below) + 0.05) >= 4.5, (scheme, colours)
+        page.context.close()
+    assert len(grounds) == 2
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#rrggbb`` (WCAG 2.2)."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_it_prints_with_everything_open(browser, pages, tmp_path):
+    page, _, _ = opened(browser, pages / "usual.html")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
+    printed = tmp_path / "report.pdf"
+    page.pdf(path=printed, format="A4")
+    assert printed.stat().st_size > 50_000
+    page.context.close()
+
+
+def test_keyboard_reaches_the_answer(browser, pages):
+    page, _, _ = opened(browser, pages / "usual.html")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#answer"
+    page.context.close()
+
+
+def test_it_is_there_soon(browser, pages):
+    started = time.monotonic()
+    page, _, _ = opened(browser, pages / "usual.html")
+    page.wait_for_selector("#reproduce")
+    # No gate on speed: only a page that hangs would take this long.
+    assert time.monotonic() - started < 30
+    page.context.close()
