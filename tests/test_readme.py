@@ -47,9 +47,9 @@ def test_quoted_output_is_what_the_command_prints(page):
 def test_quoted_commands_exist(page):
     from gpustack_mc.cli import cli
 
-    for command in re.findall(
-        r"gpustack-mc ([a-z]+)", " ".join(re.findall(r"`[^`]+`|```.*?```", page.read_text(), re.DOTALL))
-    ):
+    # In code, at the start of a line or of an inline quotation; "gpustack-mc developers" are no command.
+    quoted = "\n".join(re.findall(r"`[^`]+`|```.*?```", page.read_text(encoding="utf-8"), re.DOTALL))
+    for command in re.findall(r"^`?(?:uv run )?gpustack-mc ([a-z]+)", quoted, re.MULTILINE):
         assert command in cli.commands, command
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpustack_mc import report, strips, summary
+from gpustack_mc import answering, report, strips, summary
 from gpustack_mc.api import simulate
 from gpustack_mc.cli import main
 from gpustack_mc.quantities import OUTPUTS
@@ -86,7 +86,7 @@ def test_the_page_says_what_the_summary_says(llama, page):
         assert summary.label_of(name, found) in said
         assert all(cell in said for cell in cells)
     for answer in found["questions"].values():
-        assert summary.as_percent(answer["probability"]) in said
+        assert answering.percent(answer["probability"]) in said
     for entry in found["inputs"].values():
         assert entry["description"] in said and entry["prior"] in said
         assert all(" ".join(source["title"].split()) in said for source in entry["sources"])

@@ -1,20 +1,23 @@
 """The graph of the model: which quantity is computed from which, read from the equations themselves.
 
-A function of `gpustack_mc.equations` is named after the quantity that it returns and its parameters after those that
-it uses, so its signature is its place in the graph and its docstring is its equation. The file is read and not
-imported: what is told about the model needs no JAX.
+A function of `gpustack_mc.equations` or `gpustack_mc.failures` is named after the quantity that it returns and its
+parameters after those that it uses, so its signature is its place in the graph and its docstring is its equation. The
+files are read and not imported: what is told about the model needs no JAX.
 """
 
 import ast
 import functools
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from gpustack_mc import notation
 from gpustack_mc.quantities import BY_NAME
 
-_FILE = Path(__file__).with_name("equations.py")
+_FILES = [Path(__file__).with_name(name) for name in ("equations.py", "failures.py")]
+# Where a scenario states no such input, it follows from an equation.
+FOLLOWS = {"goodput": "expected_goodput", "checkpoint_interval": "best_checkpoint_interval"}
 _MATH = re.compile(r"\.\. math::(.*?)(?:\n[ \t]*\n|\Z)", re.DOTALL)
 
 
@@ -47,10 +50,10 @@ class Step(NamedTuple):
 
 @functools.cache
 def steps() -> dict[str, Step]:
-    """Return all equations by the quantity that they return, in the order of the file."""
-    tree = ast.parse(_FILE.read_text(encoding="utf-8"))
-    found = (_step(node) for node in tree.body if isinstance(node, ast.FunctionDef))
-    return {step.name: step for step in found}
+    """Return all equations by the quantity that they return, in the order of the files."""
+    bodies = (ast.parse(file.read_text(encoding="utf-8")).body for file in _FILES)
+    found = (_step(node) for body in bodies for node in body if isinstance(node, ast.FunctionDef))
+    return {step.name: step for step in found if step.name in BY_NAME}
 
 
 def _step(node: ast.FunctionDef) -> Step:
@@ -73,13 +76,15 @@ def _words(text: str) -> str:
     return " ".join(re.sub(r":math:`([^`]*)`", lambda found: notation.plain(found[1]), text).split())
 
 
-def steps_to(output: str) -> list[Step]:
+def steps_to(output: str, follows: Collection[str] = ()) -> list[Step]:
     """Return the equations that lead to a quantity, each after those that it needs, the quantity's own last.
 
     Parameters
     ----------
     output : str
         A quantity with an equation.
+    follows : collection of str
+        Those of `FOLLOWS` that follow from their equation.
     """
     order: dict[str, Step] = {}
 
@@ -87,17 +92,18 @@ def steps_to(output: str) -> list[Step]:
         step = steps().get(name)
         if step is None or name in order or BY_NAME[name].role != "output":
             return
-        for used in step.uses:
+        uses = tuple(FOLLOWS[used] if used in follows else used for used in step.uses)
+        for used in uses:
             visit(used)
-        order[name] = step
+        order[name] = step._replace(uses=uses)
 
     visit(output)
     return list(order.values())
 
 
-def inputs_of(output: str) -> list[str]:
-    """Return the quantities that a chain starts from, in the order of the table of quantities."""
-    chain = steps_to(output)
+def inputs_of(output: str, follows: Collection[str] = ()) -> list[str]:
+    """Return the quantities that a chain starts from, in the order of the table of quantities; see `steps_to`."""
+    chain = steps_to(output, follows)
     computed = {step.name for step in chain}
     used = {name for step in chain for name in step.uses} - computed
     return [name for name in BY_NAME if name in used]

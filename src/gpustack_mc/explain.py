@@ -44,6 +44,10 @@ def explain(tree: "xr.DataTree", output: str | None = None, found: dict[str, Any
     require_output(output)
     found = found or summary.summarise(tree)
     indices = found["sensitivity"].get(output, {})
+    # A scenario that states `reliability` has other inputs than one that does not.
+    follows = [
+        name for name, step in chain.FOLLOWS.items() if not _keys(name, found["inputs"]) and step in found["outputs"]
+    ]
     return {
         "schema_version": 1,
         "name": found["name"],
@@ -51,10 +55,10 @@ def explain(tree: "xr.DataTree", output: str | None = None, found: dict[str, Any
         "description": BY_NAME[output].description,
         "scope": BY_NAME[output].scope,
         "basis": found["basis"],
-        "steps": [_step(tree, step, output, found) for step in chain.steps_to(output)],
+        "steps": [_step(tree, step, output, found) for step in chain.steps_to(output, follows)],
         "inputs": [
             _input(key, found["inputs"][key], indices)
-            for name in chain.inputs_of(output)
+            for name in chain.inputs_of(output, follows)
             for key in _keys(name, found["inputs"])
         ],
     }

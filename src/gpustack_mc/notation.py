@@ -1,7 +1,8 @@
 r"""The LaTeX of the equations as plain text and as MathML, without a TeX.
 
-Only what the docstrings of `gpustack_mc.equations` use is understood: ``\frac``, ``\mathrm``, sub- and superscripts,
-Greek letters, spaces and a few signs. Anything else is an error, so that an equation is never shown wrong.
+Only what the docstrings of the equations use is understood: ``\frac``, ``\sqrt``, ``\bar``, ``\mathrm``, sub- and
+superscripts, Greek letters, spaces and a few signs. Anything else is an error, so that an equation is never shown
+wrong.
 """
 
 import html
@@ -9,12 +10,14 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-_TOKEN = re.compile(r"\\[a-zA-Z]+|\\[,; ]|[0-9]+(?:\.[0-9]+)?|[^\s]")
-_SIGNS = {r"\times": "×", r"\cdot": "·", r"\ell": "ℓ", r"\varphi": "φ", r"\phi": "ϕ"}
+_TOKEN = re.compile(r"\\[a-zA-Z]+|\\[,;! ]|[0-9]+(?:\.[0-9]+)?|[^\s]")
+_SIGNS = {r"\times": "×", r"\cdot": "·", r"\ell": "ℓ", r"\varphi": "φ", r"\phi": "ϕ", r"\approx": "≈"}
+# Sizes and positions, which text does not have.
+_SILENT = {r"\left", r"\right", r"\!"}
 _SPACES = {r"\,", r"\;", r"\ "}
 _SUPERSCRIPT = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 
-# A node is ("text", string), ("word", string), ("space",), ("row", nodes), ("frac", over, under),
+# A node is ("text", string), ("word", string), ("space",), ("row", nodes), ("frac", over, under), ("root", inside),
 # ("sub"|"sup", base, index) or ("subsup", base, below, above).
 Node = tuple
 
@@ -48,6 +51,8 @@ def _nodes(tokens: Iterator[str]) -> Iterator[Node]:
     for token in tokens:
         if token == "}":
             break
+        if token in _SILENT:
+            continue
         if token in "_^":
             held = _scripted(held or ("text", ""), "sub" if token == "_" else "sup", _one(tokens))
             continue
@@ -69,6 +74,10 @@ def _node(token: str, tokens: Iterator[str]) -> Node:
         return ("space",)
     if token == r"\frac":
         return ("frac", _one(tokens), _one(tokens))
+    if token == r"\sqrt":
+        return ("root", _one(tokens))
+    if token == r"\bar":
+        return ("text", f"{_plain(_one(tokens))}\N{COMBINING MACRON}")
     if token == r"\mathrm":
         return ("word", _plain(_one(tokens)).replace(" ", ""))
     if token in _SIGNS:
@@ -100,7 +109,7 @@ def _scripted(base: Node, kind: str, index: Node) -> Node:
 def _plain(node: Node) -> str:
     match node:
         case ("text", text):
-            return f" {text} " if text in "=+-×·" else ", " if text == "," else text
+            return f" {text} " if text in "=+-×·≈" else ", " if text == "," else text
         case ("word", text):
             return text
         case ("space",):
@@ -109,6 +118,8 @@ def _plain(node: Node) -> str:
             return _plain_row(nodes)
         case ("frac", over, under):
             return f"{_grouped(over)} / {_grouped(under)}"
+        case ("root", inside):
+            return f"√({_plain(inside).strip()})"
         case ("sub", base, index):
             return f"{_plain(base)}_{_index(index)}"
         case ("sup", base, index):
@@ -125,7 +136,7 @@ def _plain_row(nodes: list[Node]) -> str:
         before = nodes[i - 1] if i else None
         # A bracket after φ holds its argument; after any other letter it is a factor.
         opens = node == ("text", "(") and before != ("text", "φ")
-        sign = node[0] == "text" and node[1] in "=+-×·,()[]/" and not opens
+        sign = node[0] == "text" and node[1] in "=+-×·≈,()[]/" and not opens
         factor = before is not None and not sign and not (before[0] == "text" and before[1] in "([/,")
         parts.append((" " if factor else "") + _unary(node, before))
     return "".join(parts)
@@ -150,6 +161,8 @@ def _index(node: Node) -> str:
 
 def _power(node: Node) -> str:
     text = _plain(node).replace(" ", "")
+    if text == "*":
+        return text
     raised = text.translate(_SUPERSCRIPT)
     return raised if re.fullmatch(r"[-+0-9]+", text) else f"^({text})"
 
@@ -157,7 +170,7 @@ def _power(node: Node) -> str:
 def _mathml(node: Node) -> str:
     match node:
         case ("text", text):
-            tag = "mn" if text[0].isdigit() else "mi" if text.isalpha() else "mo"
+            tag = "mn" if text[0].isdigit() else "mi" if text[:1].isalpha() else "mo"
             return f"<{tag}>{html.escape(text.replace('-', '−'))}</{tag}>" if text else "<mrow></mrow>"
         case ("word", text):
             return f'<mi mathvariant="normal">{html.escape(text)}</mi>' if len(text) == 1 else f"<mi>{text}</mi>"
@@ -167,6 +180,8 @@ def _mathml(node: Node) -> str:
             return f"<mrow>{''.join(map(_mathml, nodes))}</mrow>"
         case ("frac", over, under):
             return f"<mfrac>{_mathml(over)}{_mathml(under)}</mfrac>"
+        case ("root", inside):
+            return f"<msqrt>{_mathml(inside)}</msqrt>"
         case ("sub", base, index):
             return f"<msub>{_mathml(base)}{_mathml(index)}</msub>"
         case ("sup", base, index):
