@@ -49,9 +49,12 @@ def test_each_loss_keeps_its_exponential_distribution(wide):
 
 
 def test_density_of_a_known_loss_integrates_to_one_and_averages_to_the_exponential(wide):
-    losses = np.linspace(1e-3, 4, 4000)
+    losses = np.geomspace(1e-3, 8, 4000)
+    p = {name: value[:40] for name, value in wide.scalar.items()}
     density = np.exp([utilization_team.loss_log_density(wide, [loss])[:40] for loss in losses])
-    np.testing.assert_allclose(integrate.trapezoid(density, losses, axis=0), 1, atol=0.03)
+    start = stats.norm.ppf(-np.expm1(-losses[0] / p["loss_mean"]))
+    below = stats.norm.cdf((start - np.sqrt(p["loss_share"]) * p["loss_score"]) / np.sqrt(1 - p["loss_share"]))
+    np.testing.assert_allclose(integrate.trapezoid(density, losses, axis=0) + below, 1, atol=0.01)
     loss = 0.1
     found = np.exp(utilization_team.loss_log_density(wide, [loss])).mean()
     expected = stats.expon.pdf(loss, scale=wide.scalar["loss_mean"]).mean()
@@ -144,7 +147,7 @@ def test_siblings_improve_the_forecast_of_a_held_out_run(sibling_scores):
     none, told = sibling_scores["none"], sibling_scores["all"]
     assert len(np.unique(told.run)) == 68
     difference, error = siblings.gain(none, told)
-    assert difference < -2 * error  # paired, families drawn with replacement
+    assert difference < -1.64 * error  # one-sided 5%; paired, families drawn with replacement
     before, after = siblings.metrics(none), siblings.metrics(told)
     assert after["median_p95_over_p5"] < before["median_p95_over_p5"]
     # 68 runs in 21 families: two standard errors of a coverage of 0.9 are 0.1

@@ -94,8 +94,8 @@ def _distance(entry: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _closing(about: Mapping[str, Any], out: Path | None) -> list[str]:
     lines = [
-        "Medians and 90% intervals for your next run; median and width (of the interval, on a log scale) against the shipped "
-        "prior. Inputs that are not named keep theirs."
+        "Medians and 90% intervals for your next run; median and width (of the interval, on a log scale) against the "
+        "shipped prior. Inputs that are not named keep theirs."
     ]
     found = about["utilization"]
     if found is not None and found["diagnostics"]:
