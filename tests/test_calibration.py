@@ -84,7 +84,7 @@ def ends(item):
 
 # ---- what is learned ------------------------------------------------------------------------------------------------
 def test_every_input_that_was_measured_moves_and_says_so(plan, made):
-    before, after = load_scenario(plan).inputs, load_scenario(plan, calibration=made).inputs
+    before, after = load_scenario(plan).inputs, load_scenario(plan, priors=made).inputs
     moved = {key for key in after if after[key].origin == "calibrated"}
     assert moved == set(MOVED)
     for name in MOVED:
@@ -136,7 +136,7 @@ def test_it_power_alone_tells_host_power(plan, folder):
     path = folder / "it.csv"
     path.write_text("accelerator,it_power_w_per_accelerator\nH100,1190\nH100,1200\nH100,1210\n", encoding="utf-8")
     calibration.write(calibration.calibrate(path), folder / "it")
-    before, after = load_scenario(plan).inputs, load_scenario(plan, calibration=folder / "it").inputs
+    before, after = load_scenario(plan).inputs, load_scenario(plan, priors=folder / "it").inputs
     board = 700 * ends(before["gpu_power_fraction"])[1]
     expected = 1200 - board
     assert ends(before["host_power"])[1] < ends(after["host_power"])[1] < expected + 5
@@ -145,7 +145,7 @@ def test_it_power_alone_tells_host_power(plan, folder):
 
 def test_clean_accounting_holds_with_a_pack(plan, made):
     clean = load_scenario(plan, ["accounting=clean"], made).inputs
-    usual = load_scenario(plan, calibration=made).inputs
+    usual = load_scenario(plan, priors=made).inputs
     # the user's totals are exact, so that both count hours alike
     np.testing.assert_allclose(ends(clean["goodput"]), ends(usual["goodput"]))
 
@@ -220,7 +220,7 @@ def test_a_changed_or_damaged_pack_is_refused(copy, name, content, code):
 def test_no_pack(tmp_path, plan):
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(InputError) as caught:
-            load_scenario(plan, calibration=path)
+            load_scenario(plan, priors=path)
         assert caught.value.code == "no-pack"
 
 

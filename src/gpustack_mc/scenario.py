@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def load_scenario(
-    source: str | Path, overrides: Iterable[str] = (), calibration: "Pack | Path | str | None" = None
+    source: str | Path, overrides: Iterable[str] = (), priors: "Pack | Path | str | None" = None
 ) -> Problem:
     """Read, check and resolve a scenario.
 
@@ -34,7 +34,7 @@ def load_scenario(
         A path, or ``-`` for standard input.
     overrides : iterable of str
         ``key=value`` as given to ``--set``; values are YAML.
-    calibration : Pack or path, optional
+    priors : Pack or path, optional
         A prior pack, see `gpustack_mc.pack`, that takes the place of shipped priors where it says something.
 
     Raises
@@ -42,12 +42,12 @@ def load_scenario(
     InputError
         Anything wrong with the file, with its place and the remedy.
     """
-    if isinstance(calibration, str | Path):
+    if isinstance(priors, str | Path):
         from gpustack_mc import pack
 
-        calibration = pack.load(calibration)
+        priors = pack.load(priors)
     document = yamlfile.parse(*yamlfile.read_text(source))
-    return _Resolver(document, tuple(overrides), calibration).problem()
+    return _Resolver(document, tuple(overrides), priors).problem()
 
 
 class _Resolver(Reader):
