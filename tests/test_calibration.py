@@ -339,7 +339,7 @@ def test_what_is_printed(table, folder, capsys):
     assert "line 5: accelerator_hours is 0: it must be above zero." in said
     for name in ("effective utilization", *MOVED):
         assert name in said
-    assert "->" in said
+    assert "with your runs" in said
     assert "--priors" in said
     assert "For a run like c-13b expect" in said
     assert all(len(line) <= 120 or "/" in line for line in said.splitlines())
