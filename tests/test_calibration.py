@@ -84,7 +84,7 @@ def ends(item):
 
 # ---- what is learned ------------------------------------------------------------------------------------------------
 def test_every_input_that_was_measured_moves_and_says_so(plan, made):
-    before, after = load_scenario(plan).inputs, load_scenario(plan, calibration=made).inputs
+    before, after = load_scenario(plan).inputs, load_scenario(plan, priors=made).inputs
     moved = {key for key in after if after[key].origin == "calibrated"}
     assert moved == set(MOVED)
     for name in MOVED:
@@ -128,15 +128,15 @@ def test_facts_that_a_row_does_not_state_are_those_of_the_scenario(plan, folder)
 
 def test_a_value_that_is_stated_again_counts_once(result):
     prices = [item for item in result.measurements if item.quantity == "electricity_price"]
-    assert len(prices) == 1
-    assert any("stated before and counts once" in skip.reason for skip in result.table.unused)
+    assert [item.count for item in prices] == [2]
+    assert result.table.unused == []
 
 
 def test_it_power_alone_tells_host_power(plan, folder):
     path = folder / "it.csv"
     path.write_text("accelerator,it_power_w_per_accelerator\nH100,1190\nH100,1200\nH100,1210\n", encoding="utf-8")
     calibration.write(calibration.calibrate(path), folder / "it")
-    before, after = load_scenario(plan).inputs, load_scenario(plan, calibration=folder / "it").inputs
+    before, after = load_scenario(plan).inputs, load_scenario(plan, priors=folder / "it").inputs
     board = 700 * ends(before["gpu_power_fraction"])[1]
     expected = 1200 - board
     assert ends(before["host_power"])[1] < ends(after["host_power"])[1] < expected + 5
@@ -145,7 +145,7 @@ def test_it_power_alone_tells_host_power(plan, folder):
 
 def test_clean_accounting_holds_with_a_pack(plan, made):
     clean = load_scenario(plan, ["accounting=clean"], made).inputs
-    usual = load_scenario(plan, calibration=made).inputs
+    usual = load_scenario(plan, priors=made).inputs
     # the user's totals are exact, so that both count hours alike
     np.testing.assert_allclose(ends(clean["goodput"]), ends(usual["goodput"]))
 
@@ -220,7 +220,7 @@ def test_a_changed_or_damaged_pack_is_refused(copy, name, content, code):
 def test_no_pack(tmp_path, plan):
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(InputError) as caught:
-            load_scenario(plan, calibration=path)
+            load_scenario(plan, priors=path)
         assert caught.value.code == "no-pack"
 
 
@@ -285,7 +285,7 @@ def test_bad_diagnostics_exit_3_and_say_what_to_do(folder, monkeypatch, capsys, 
     out = folder / f"out-{next(iter(bad))}"
     assert invoke("calibrate", far_runs(folder), "--out", out) == 3
     said = capsys.readouterr().err
-    assert "Raise refit_warmup and refit_samples" in said
+    assert "raise refit_warmup and refit_samples" in said
     assert not (out / "pack.json").exists()
 
 
@@ -341,10 +341,10 @@ def test_probabilities_of_runs_are_uniform_under_the_program():
 
 
 def test_measurements_far_out_are_named_alone_and_together():
-    found = surprise.of_measurements("pue", [("a", 3.2), ("b", 0.1)], 0.78, 0.01)
+    found = surprise.of_measurements("pue", [("a", 3.2, 1), ("b", 0.1, 1)], 0.78, 0.01)
     assert [item.run_id for item in found] == ["a", ""]
     assert found[0].tail == pytest.approx(0.00137, rel=0.01)  # two-sided normal tail of 3.2
-    assert not surprise.of_measurements("pue", [("a", 1.0), ("b", 0.8)], 0.78, 0.01)
+    assert not surprise.of_measurements("pue", [("a", 1.0, 1), ("b", 0.8, 5)], 0.78, 0.01)
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------

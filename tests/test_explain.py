@@ -15,7 +15,8 @@ from gpustack_mc.quantities import BY_NAME, INPUTS, OUTPUTS, SCENARIO
 # Some point inside of all bounds, in the units of the table.
 POINT = dict.fromkeys((name for name in (*SCENARIO, *INPUTS) if not BY_NAME[name].part), 0.5) | {
     "pue": 1.2, "lifetime": 5.0, "accelerator_count": 8.0, "tdp": 700.0, "host_power": 400.0, "capex": 40_000.0,
-    "grid_intensity": 400.0, "embodied_carbon": 900.0, "electricity_price": 0.1, "carbon_price": 100.0, "cost_of_capital": 0.08,
+    "grid_intensity": 400.0, "embodied_carbon": 900.0, "electricity_price": 0.1, "carbon_price": 10_000.0,
+    "cost_of_capital": 0.08,
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ def test_strata_of_the_share_have_the_moments_of_their_prior():
 
 
 def test_without_measurements_the_prior_stays():
-    found = team.next_score([], SHARES)
+    found = team.next_score(team.scored([]), SHARES)
     assert moments(found) == pytest.approx((0, 1), abs=1e-12)
 
 
@@ -35,7 +35,7 @@ def test_with_a_known_share_it_is_the_conjugate_normal(share):
     z = np.array([0.8, 1.1, 0.4])
     precision = 1 / share + len(z) / (1 - share)
     mean = z.sum() / (1 - share) / precision
-    found = team.next_score(z, np.array([share]))
+    found = team.next_score(team.scored(z), np.array([share]))
     assert found.means[0, 0] == pytest.approx(mean)
     assert found.sds[0, 0] ** 2 == pytest.approx(1 / precision + 1 - share)
 
@@ -44,16 +44,16 @@ def test_weights_of_shares_are_the_density_of_the_measurements():
     z = np.array([0.8, 1.1, 0.4, -0.3])
     shares = np.array([0.1, 0.5, 0.9])
     density = [stats.multivariate_normal.pdf(z, np.zeros(4), (1 - share) * np.eye(4) + share) for share in shares]
-    found = team.next_score(z, shares)
+    found = team.next_score(team.scored(z), shares)
     np.testing.assert_allclose(found.weights[0], density / np.sum(density), rtol=1e-10)
 
 
 def test_agreeing_measurements_narrow_and_disagreeing_ones_do_not():
-    alike = moments(team.next_score([1.0, 1.02, 0.98, 1.01], SHARES))
-    apart = moments(team.next_score([2.5, -0.5, 1.9, 0.1], SHARES))
+    alike = moments(team.next_score(team.scored([1.0, 1.02, 0.98, 1.01]), SHARES))
+    apart = moments(team.next_score(team.scored([2.5, -0.5, 1.9, 0.1]), SHARES))
     assert alike[0] == pytest.approx(1.0, abs=0.05)  # little is left of the prior's pull towards 0
     assert alike[1] < 0.25 < apart[1]
-    many = moments(team.next_score(np.random.default_rng(0).normal(1.0, 0.2, 500), SHARES))
+    many = moments(team.next_score(team.scored(np.random.default_rng(0).normal(1.0, 0.2, 500)), SHARES))
     # With many measurements the next one is as spread as they are: standard error of a sample sd is 3%.
     assert many == pytest.approx((1.0, 0.2), abs=0.03)
 
@@ -70,12 +70,12 @@ def test_quadrature_agrees_with_nuts():
         )  # fmt: skip
         chain.run(jax.random.key(0), z, PRIOR)
         draws = {name: np.asarray(value) for name, value in chain.get_samples().items()}
-    mean, sd = moments(team.next_score(z, SHARES))
+    mean, sd = moments(team.next_score(team.scored(z), SHARES))
     # 5,000 nearly independent draws: four standard errors of a mean are 0.06 sd, of a quantile about 0.1 sd
     assert draws["next_score"].mean() == pytest.approx(mean, abs=0.06 * sd)
     assert draws["next_score"].std() == pytest.approx(sd, rel=0.06)
     for level in (0.05, 0.95):
-        expected = team.next_score(z, SHARES).quantile(level)[0]
+        expected = team.next_score(team.scored(z), SHARES).quantile(level)[0]
         assert np.quantile(draws["next_score"], level) == pytest.approx(expected, abs=0.12 * sd)
 
 
@@ -83,9 +83,9 @@ def test_joint_tail_is_that_of_the_correlated_normal():
     z, share = np.array([1.5, -0.2, 2.0]), 0.6
     covariance = (1 - share) * np.eye(3) + share
     expected = stats.chi2.sf(z @ np.linalg.solve(covariance, z), 3)
-    assert team.joint_tail(z, share) == pytest.approx(expected, rel=1e-10)
+    assert team.joint_tail(team.scored(z), share) == pytest.approx(expected, rel=1e-10)
     # One measurement: the two-sided normal tail.
-    assert team.joint_tail([2.0], share) == pytest.approx(2 * stats.norm.sf(2.0), rel=1e-10)
+    assert team.joint_tail(team.scored([2.0]), share) == pytest.approx(2 * stats.norm.sf(2.0), rel=1e-10)
 
 
 # ---- on the scale of the input --------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_a_lognormal_prior_becomes_the_conjugate_lognormal(monkeypatch):
     monkeypatch.setattr(pack, "_shares", lambda: np.array([share]))
     prior = Marginal("lognormal", {"mu": mu, "sigma": sigma})
     watts = np.array([450.0, 470.0])
-    found = pack.updated(prior, scores(prior, watts))
+    found = pack.updated(prior, team.scored(scores(prior, watts)))
     tau2, s2 = share * sigma**2, (1 - share) * sigma**2
     precision = 1 / tau2 + 2 / s2
     mean = (mu / tau2 + np.log(watts).sum() / s2) / precision
@@ -117,7 +117,7 @@ def test_scores_invert_quantiles_and_no_news_changes_nothing(prior):
     z = np.array([-2.0, 0.0, 1.3])
     x = quantiles(prior, stats.norm.cdf(z))
     np.testing.assert_allclose(scores(prior, x), z, atol=1e-4)
-    same = pack.updated(prior, np.zeros(0))
+    same = pack.updated(prior, team.scored([]))
     np.testing.assert_allclose(quantiles(same, [0.01, 0.5, 0.99]), quantiles(prior, [0.01, 0.5, 0.99]), rtol=1e-3)
 
 
@@ -133,11 +133,22 @@ def test_the_forecast_is_calibrated_under_its_own_prior():
     share = generator.beta(*PRIOR, size)
     level = generator.normal(0, np.sqrt(share))
     z = level[:, None] + np.sqrt(1 - share)[:, None] * generator.normal(size=(size, 4))
-    u = [float(team.next_score(row[:3], SHARES).cdf(row[3:])[0]) for row in z]
+    u = [float(team.next_score(team.scored(row[:3]), SHARES).cdf(row[3:])[0]) for row in z]
     assert stats.kstest(u, "uniform").pvalue > 0.01  # fails once in a hundred seeds if all is right
 
 
 def test_density_integrates_to_one():
-    found = team.next_score([0.5, 0.9], SHARES)
+    found = team.next_score(team.scored([0.5, 0.9]), SHARES)
     total = integrate.quad(lambda y: float(np.exp(found.log_density(np.array([y]))[0])), -8, 8)[0]
     assert total == pytest.approx(1, abs=1e-6)
+
+
+def test_a_value_that_is_stated_again_weighs_in_the_mean_and_counts_once():
+    assert team.scored([0.5], [100]) == team.scored([0.5])
+    found = team.scored([1.0, 0.0], [3, 1])
+    assert (found.n, found.mean) == (2, 0.75)
+    assert found.around == pytest.approx(2 * 0.1875)
+    # Readings that repeat because they are rounded keep their spread.
+    z = np.random.default_rng(0).normal(0.5, 0.2, 20000)
+    values, counts = np.unique(z.round(2), return_counts=True)
+    assert moments(team.next_score(team.scored(values, counts), SHARES)) == pytest.approx((0.5, 0.2), abs=0.02)

@@ -166,10 +166,11 @@ def _sampled_anew(
     problem = unhealthy(found.diagnostics, settings)
     if problem:
         fix = (
-            "Nothing was written. Raise refit_warmup and refit_samples in priors/calibration.yaml, and look for a run "
-            "with a wrong unit: a run far from all others makes the chains disagree."
+            "Nothing was written. Look for a run with a wrong unit: one far from all others makes the chains disagree. "
+            "If all are right, raise refit_warmup and refit_samples in priors/calibration.yaml."
         )
-        raise DiagnosticsError("diagnostics", f"the posterior with your runs cannot be trusted: {problem}.", fix)
+        found_wrong = problem.partition(";")[0].partition(": ")[0]
+        raise DiagnosticsError("diagnostics", f"the posterior with your runs cannot be trusted: {found_wrong}.", fix)
     learned = utilization_team.tell(
         read_draws(found.columns), evidence, losses, found.constants, settings, options, weigh=False
     )
@@ -177,7 +178,7 @@ def _sampled_anew(
 
 
 def _measurements(table: Table) -> tuple[list[Measurement], list[Skipped]]:
-    """Return measurements of the inputs but utilisation; a value stated again under the same facts counts once."""
+    """Return measurements of the inputs but utilisation; equal values under the same facts are one, with a count."""
     found: dict[tuple, Measurement] = {}
     unused = []
     for run in table.runs:
@@ -189,7 +190,7 @@ def _measurements(table: Table) -> tuple[list[Measurement], list[Skipped]]:
             item = Measurement(quantity, value, run.run_id, run.facts)
             key = (quantity, value, *(run.facts.get(name, "") for name in ladder))
             if key in found:
-                unused.append(Skipped(run.line, f"{quantity} {value:g} was stated before and counts once."))
+                found[key] = found[key]._replace(count=found[key].count + 1)
                 continue
             reason = _beyond(item, prior)
             if reason:
@@ -297,7 +298,7 @@ def _surprises(table: Table, utilization: Utilization | None, measurements: Sequ
                 selection = priors.select(catalog.fit_record(quantity), facts)
             except priors.StatementError:
                 continue
-            scored.append((item.run_id, float(priors.scores(selection.marginal, [item.value])[0])))
+            scored.append((item.run_id, float(priors.scores(selection.marginal, [item.value])[0]), item.count))
         found += of_measurements(quantity, scored, a / (a + b), options["surprising_tail"])
     return found
 

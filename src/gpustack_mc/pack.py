@@ -34,12 +34,13 @@ _GRID = np.linspace(-1.5 * TABLE_Z, 1.5 * TABLE_Z, 6001)
 
 
 class Measurement(NamedTuple):
-    """One value of an input, in its unit, with the facts that its row states."""
+    """One value of an input, in its unit, with the facts that its row states, and how many rows state just that."""
 
     quantity: str
     value: float
     run_id: str
     facts: Mapping[str, Any]
+    count: int = 1
 
 
 class Calibrated(NamedTuple):
@@ -50,13 +51,10 @@ class Calibrated(NamedTuple):
     marginal : Marginal
     count : int
         Measurements that speak of the scenario's population.
-    scores : ndarray, shape (count,)
-        Their normal scores under the shipped prior.
     """
 
     marginal: Marginal
     count: int
-    scores: np.ndarray
 
 
 @functools.cache
@@ -117,21 +115,23 @@ def calibrated(
     measurements: Sequence[Measurement], quantity: str, facts: Facts, selection: Selection
 ) -> Calibrated | None:
     """Do what `Pack.calibrated` says, with measurements that are not in a pack yet."""
-    found = scores(measurements, quantity, facts, selection)
+    found, counts = scores(measurements, quantity, facts, selection)
     if not len(found):
         return None
-    return Calibrated(updated(selection.marginal, found), len(found), found)
+    return Calibrated(updated(selection.marginal, team.scored(found, counts)), int(counts.sum()))
 
 
-def scores(measurements: Sequence[Measurement], quantity: str, facts: Facts, selection: Selection) -> np.ndarray:
-    """Normal scores, under the shipped prior, of the measurements that speak of a population; shape (n,)."""
-    values: dict[tuple, list[float]] = {}
+def scores(
+    measurements: Sequence[Measurement], quantity: str, facts: Facts, selection: Selection
+) -> tuple[np.ndarray, np.ndarray]:
+    """Normal scores, under the shipped prior, of the measurements that speak of a population, and their counts."""
+    values: dict[tuple, list[tuple[float, int]]] = {}
     for item in measurements:
         if item.quantity == quantity:
-            values.setdefault(tuple(item.facts.items()), []).append(item.value)
+            values.setdefault(tuple(item.facts.items()), []).append((item.value, item.count))
         elif quantity == "host_power" and item.quantity == IT_POWER:
-            values.setdefault((("it", True), *item.facts.items()), []).append(item.value)
-    found = []
+            values.setdefault((("it", True), *item.facts.items()), []).append((item.value, item.count))
+    found, counts = [], []
     for key, group in values.items():
         own = dict(key)
         merged = overlaid(facts, stated_facts(own))
@@ -141,12 +141,15 @@ def scores(measurements: Sequence[Measurement], quantity: str, facts: Facts, sel
             continue
         if theirs.population is not selection.population:
             continue
-        x = np.array(group)
+        x, times = np.array(group).T
         if own.pop("it", False):
             x = x - board_power(measurements, own, merged)
-        found.append(priors.scores(theirs.marginal, x[x > 0]))
-    kept = np.concatenate(found) if found else np.zeros(0)
-    return kept[np.isfinite(kept)]
+        z = priors.scores(theirs.marginal, x)
+        found.append(z[np.isfinite(z)])
+        counts.append(times[np.isfinite(z)])
+    if not found:
+        return np.zeros(0), np.zeros(0)
+    return np.concatenate(found), np.concatenate(counts)
 
 
 def board_power(measurements: Sequence[Measurement], own: Mapping[str, Any], facts: Facts) -> float:
@@ -162,7 +165,7 @@ def _shares() -> np.ndarray:
     return team.share_nodes(tuple(options()["share_between_teams"]), options()["share_nodes"])
 
 
-def updated(marginal: Marginal, found: np.ndarray) -> Marginal:
+def updated(marginal: Marginal, found: team.Scored) -> Marginal:
     """Distribution of the team's next value, from the shipped one and the scores of its measurements."""
     from scipy.special import ndtr
 
@@ -222,8 +225,9 @@ def _check_fits(record: Mapping[str, Any], place: Place) -> None:
 def _read_measurements(text: str) -> list[Measurement]:
     found = []
     for row in csv.DictReader(io.StringIO(text, newline="")):
-        facts = {name: value for name, value in row.items() if name not in ("quantity", "value", "run_id")}
-        found.append(Measurement(row["quantity"], float(row["value"]), row["run_id"], facts))
+        facts = {name: value for name, value in row.items() if name not in ("quantity", "value", "run_id", "count")}
+        count = int(row["count"])
+        found.append(Measurement(row["quantity"], float(row["value"]), row["run_id"], facts, count))
     return found
 
 
@@ -240,9 +244,11 @@ def measurements_text(measurements: Sequence[Measurement], fields: Sequence[str]
     """Text of ``measurements.csv``."""
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["quantity", "value", "run_id", *fields])
+    writer.writerow(["quantity", "value", "count", "run_id", *fields])
     for item in measurements:
-        writer.writerow([item.quantity, repr(item.value), item.run_id, *(item.facts[name] for name in fields)])
+        writer.writerow(
+            [item.quantity, repr(item.value), item.count, item.run_id, *(item.facts[name] for name in fields)]
+        )
     return stream.getvalue()
 
 

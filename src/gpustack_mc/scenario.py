@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def load_scenario(
-    source: str | Path, overrides: Iterable[str] = (), calibration: "Pack | Path | str | None" = None
+    source: str | Path, overrides: Iterable[str] = (), priors: "Pack | Path | str | None" = None
 ) -> Problem:
     """Read, check and resolve a scenario.
 
@@ -36,7 +36,7 @@ def load_scenario(
         A path, or ``-`` for standard input.
     overrides : iterable of str
         ``key=value`` as given to ``--set``; values are YAML.
-    calibration : Pack or path, optional
+    priors : Pack or path, optional
         A prior pack, see `gpustack_mc.pack`, that takes the place of shipped priors where it says something.
 
     Raises
@@ -44,7 +44,7 @@ def load_scenario(
     InputError
         Anything wrong with the file, with its place and the remedy.
     """
-    return resolve(read_document(source), overrides, calibration)
+    return resolve(read_document(source), overrides, priors)
 
 
 def read_document(source: str | Path) -> yamlfile.Document:

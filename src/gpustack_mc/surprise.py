@@ -118,15 +118,17 @@ def of_runs(
     return found
 
 
-def of_measurements(quantity: str, scored: Sequence[tuple[str, float]], share: float, limit: float) -> list[Surprise]:
-    """Measurements of an input, as (run, normal score), with a tail probability below `limit`, and all together."""
+def of_measurements(
+    quantity: str, scored: Sequence[tuple[str, float, int]], share: float, limit: float
+) -> list[Surprise]:
+    """Measurements, as (run, normal score, count), with a tail probability below `limit`, and all together."""
     from scipy.special import ndtr
 
-    pits = [(float(ndtr(score)), run_id) for run_id, score in scored]
+    pits = [(float(ndtr(score)), run_id) for run_id, score, _ in scored]
     worst = sorted((2 * min(pit, 1 - pit), run_id, pit) for pit, run_id in pits if 2 * min(pit, 1 - pit) < limit)
     found = [_one(quantity, run_id, pit, quantity) for _, run_id, pit in worst[:_NAMED]]
     if len(scored) > 1:
-        tail = team.joint_tail([score for _, score in scored], share)
+        tail = team.joint_tail(team.scored([score for _, score, _ in scored], [n for *_, n in scored]), share)
         if tail < limit:
             found.append(_together(quantity, len(scored), tail, f"measurements of {quantity}"))
     return found

@@ -30,6 +30,7 @@ Gelman et al., Bayesian Data Analysis, 3rd ed., sections 5.4 and 2.5 (normal mod
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,13 +44,42 @@ def share_nodes(prior: tuple[float, float], count: int) -> np.ndarray:
     return betaincinv(*prior, (np.arange(count) + 0.5) / count)
 
 
-def next_score(scores: Sequence[float] | np.ndarray, shares: np.ndarray) -> Mixture:
+class Scored(NamedTuple):
+    """Normal scores of a team's measurements, reduced to what the program needs.
+
+    Attributes
+    ----------
+    n : int
+        Distinct values: one that is stated again is the same fact, a price or a PUE that every row repeats.
+    mean : float
+        Over all measurements.
+    around : float
+        Sum of squares around the mean, of `n` values as spread as all measurements are.
+    """
+
+    n: int
+    mean: float
+    around: float
+
+
+def scored(scores: Sequence[float] | np.ndarray, counts: Sequence[int] | np.ndarray | None = None) -> Scored:
+    """Reduce distinct scores, each of which was stated `counts` times (once when omitted)."""
+    z = np.asarray(scores, dtype=float)
+    if not len(z):
+        return Scored(0, 0.0, 0.0)
+    weight = np.ones(len(z)) if counts is None else np.asarray(counts, dtype=float)
+    weight = weight / weight.sum()
+    mean = float(weight @ z)
+    return Scored(len(z), mean, float(len(z) * weight @ (z - mean) ** 2))
+
+
+def next_score(found: Scored, shares: np.ndarray) -> Mixture:
     """Predict the normal score of the team's next measurement.
 
     Parameters
     ----------
-    scores : array_like, shape (n,)
-        Normal scores of the team's measurements under the shipped prior; none gives the standard normal.
+    found : Scored
+        Of the team's measurements under the shipped prior; none gives the standard normal.
     shares : ndarray, shape (k,)
         From `share_nodes`.
 
@@ -58,10 +88,7 @@ def next_score(scores: Sequence[float] | np.ndarray, shares: np.ndarray) -> Mixt
     Mixture
         One row with a component per share.
     """
-    z = np.asarray(scores, dtype=float)
-    n = len(z)
-    mean = z.mean() if n else 0.0
-    around = float(((z - mean) ** 2).sum())
+    n, mean, around = found
     within, whole = 1 - shares, 1 - shares + n * shares
     log_density = -0.5 * ((n - 1) * np.log(within) + np.log(whole) + around / within + n * mean**2 / whole)
     weight = np.exp(log_density - log_density.max()) if n else np.ones_like(shares)
@@ -70,23 +97,21 @@ def next_score(scores: Sequence[float] | np.ndarray, shares: np.ndarray) -> Mixt
     return Mixture((weight / weight.sum())[None], centre[None], np.sqrt(variance)[None])
 
 
-def joint_tail(scores: Sequence[float] | np.ndarray, share: float) -> float:
+def joint_tail(found: Scored, share: float) -> float:
     r"""Probability under the prior that all measurements together lie farther out than these.
 
     .. math:: P\!\left(\chi^2_n > z^\top \left[(1 - \rho) I + \rho\, \mathbf 1 \mathbf 1^\top\right]^{-1} z\right)
 
     Parameters
     ----------
-    scores : array_like, shape (n,)
+    found : Scored
     share : float
         :math:`\rho`.
     """
     from scipy.special import chdtrc
 
-    z = np.asarray(scores, dtype=float)
-    n = len(z)
-    distance = (z @ z - share * z.sum() ** 2 / (1 - share + n * share)) / (1 - share)
-    return float(chdtrc(n, distance))
+    distance = found.around / (1 - share) + found.n * found.mean**2 / (1 - share + found.n * share)
+    return float(chdtrc(found.n, distance))
 
 
 def model(scores: np.ndarray, prior: tuple[float, float]) -> None:

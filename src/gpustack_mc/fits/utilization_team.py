@@ -116,7 +116,7 @@ def tell(
         log_weight = log_weight - by_draw[:, None]
         effective, k_hat = float(len(by_draw)), math.nan
     weight = np.exp(log_weight - log_weight.max()).ravel()
-    pick = _systematic(weight / weight.sum(), options["stored_draws"])
+    pick = _systematic(weight, options["stored_draws"], generator)
     told = _taken(wide, pick)
     size = len(pick)
     scalar = told.scalar | {
@@ -139,11 +139,15 @@ def quality(log_weight: np.ndarray) -> tuple[float, float]:
     return effective, float(k_hat)
 
 
-def _systematic(weight: np.ndarray, size: int) -> np.ndarray:
-    """Indices of equally likely draws: one point in each of `size` equal parts of the cumulated weight."""
-    cumulative = np.cumsum(weight)
+def _systematic(weight: np.ndarray, size: int, generator: np.random.Generator) -> np.ndarray:
+    """Indices of equally likely draws: one point in each of `size` equal parts of the cumulated weight.
+
+    In a random order: the strata of a draw are neighbours, and equal steps would meet one stratum only.
+    """
+    order = generator.permutation(len(weight))
+    cumulative = np.cumsum(weight[order])
     points = (np.arange(size) + 0.5) / size
-    return np.minimum(np.searchsorted(cumulative / cumulative[-1], points), len(weight) - 1)
+    return order[np.minimum(np.searchsorted(cumulative / cumulative[-1], points), len(weight) - 1)]
 
 
 def columns(learned: Learned) -> dict[str, np.ndarray]:
