@@ -62,7 +62,7 @@ def test_the_ratio_of_two_lognormal_prices_is_lognormal(two, choice, sigma):
     oracle = NormalDist(math.log(2.5 / 2.0), sigma)
     probabilities = [0.05, 0.25, 0.5, 0.75, 0.95]
     expected = [oracle.inv_cdf(p) for p in probabilities]
-    # Three standard errors of plain Monte Carlo for the 5% quantile of 32,768 draws with sd 0.58; the design is better.
+    # Three standard errors of plain Monte Carlo for the 5% quantile of 32,768 draws with sd 0.58.
     np.testing.assert_allclose(np.quantile(np.log(found[1] / found[0]), probabilities), expected, atol=0.02)
     # Plain Monte Carlo has a standard error of 0.0026 here.
     assert lower(found[0], found[1]).mean() == pytest.approx(oracle.cdf(0), abs=0.006)

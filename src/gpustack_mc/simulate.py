@@ -638,4 +638,6 @@ def _binned_quantiles(counts: np.ndarray, grid: Grid) -> np.ndarray:
         inside = (wanted - cumulative[index]) / np.maximum(row[index], 1)
         place = low + (index + inside) / per_unit
         columns.append(np.sign(place) * scale * np.expm1(np.abs(place)))
-    return np.stack(columns, axis=1)
+    result = np.stack(columns, axis=1)
+    # An output that is always 0 falls into bins around the smallest scale there is.
+    return np.where(np.abs(result) < 1e-290, 0.0, result)
