@@ -47,9 +47,10 @@ def test_quoted_output_is_what_the_command_prints(page):
 def test_quoted_commands_exist(page):
     from gpustack_mc.cli import cli
 
-    for command in re.findall(
-        r"gpustack-mc ([a-z]+)", " ".join(re.findall(r"`[^`]+`|```.*?```", page.read_text(), re.DOTALL))
-    ):
+    # What a command printed may name the tool in other ways.
+    text = refresh.BLOCK.sub(lambda block: f"`{block['command']}`", page.read_text(encoding="utf-8"))
+    code = re.findall(r"`[^`\n]+`|```sh\n.*?```", text, re.DOTALL)
+    for command in re.findall(r"gpustack-mc ([a-z]+)", " ".join(code)):
         assert command in cli.commands, command
 
 
@@ -57,6 +58,17 @@ def test_the_example_scenario_is_sound(readme, scenario_file):
     text = re.search(r"```yaml\n(.*?)```", readme, re.DOTALL)[1]
     problem = load_scenario(scenario_file(text))
     assert problem.inputs["electricity_price"].marginal.parameters["value"] == pytest.approx(0.07)
+
+
+def test_the_scenarios_of_the_documentation_are_sound(scenario_file):
+    texts = [
+        text
+        for page in refresh.pages()
+        for text in re.findall(r"```yaml\n(schema_version.*?)```", page.read_text("utf-8"), re.DOTALL)
+    ]
+    assert len(texts) >= 2
+    for text in texts:
+        load_scenario(scenario_file(text))
 
 
 def test_the_python_examples_run(readme, root, monkeypatch, tmp_path):
