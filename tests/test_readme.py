@@ -59,6 +59,17 @@ def test_the_example_scenario_is_sound(readme, scenario_file):
     assert problem.inputs["electricity_price"].marginal.parameters["value"] == pytest.approx(0.07)
 
 
+def test_the_scenarios_of_the_documentation_are_sound(scenario_file):
+    texts = [
+        text
+        for page in refresh.pages()
+        for text in re.findall(r"```yaml\n(schema_version.*?)```", page.read_text("utf-8"), re.DOTALL)
+    ]
+    assert len(texts) >= 2
+    for text in texts:
+        load_scenario(scenario_file(text))
+
+
 def test_the_python_examples_run(readme, root, monkeypatch, tmp_path):
     (tmp_path / "scenarios").symlink_to(root / "scenarios")
     monkeypatch.chdir(tmp_path)
