@@ -163,3 +163,30 @@ def test_variance_of_the_window_is_that_of_the_interruptions():
     squared = lost.var() / lost.mean() ** 2
     shape = running.shape_of_window(interruptions, 1e12, 0.0)
     assert 1 / shape == pytest.approx(squared, rel=0.02)  # four standard errors of a variance from 400,000 draws
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("so_far", "left"), [(1.0, 4.0), (5.0, 20.0), (50.0, 200.0)])
+def test_intervals_hold_runs_whose_losses_are_interruptions(fit, so_far, left):
+    """The first days lose a Poisson number of exponential times, not a gamma: nine in ten intervals hold the rest."""
+    draws, record = fit
+    sd, change = record["settings"]["exact_record_sd"], 0.7
+    generator = np.random.default_rng(5)
+    plain = predicted(fit, ()).log_mfu
+    inside = []
+    for s in generator.integers(len(draws.beta), size=250):
+        efficiency = plain.means[0][s] + np.sqrt(plain.sds[0][s] ** 2 - sd**2) * generator.standard_normal()
+        loss = generator.exponential(draws.scalar["loss_mean"][s])
+        spread = change**2 + 2 / left
+        level = np.expm1(loss) * generator.gamma(1 / spread, spread)
+        number = generator.poisson(so_far)
+        lost = generator.gamma(number, level / so_far) if number else 0.0
+        window = running.Window(running.shape_of_window(so_far, left, change), loss=np.log1p(lost))
+        found = rest(fit, window, [speed(efficiency + sd * generator.standard_normal())])
+        pick = generator.choice(len(found.weights), 4000, p=found.weights / found.weights.sum())
+        goodput = generator.choice(found.log_goodput, 4000, p=found.loss_weights / found.loss_weights.sum())
+        forecast = found.means[pick] + found.sds[pick] * generator.standard_normal(4000) + goodput
+        low, high = np.quantile(forecast, [0.05, 0.95])
+        inside.append(low <= efficiency + sd * generator.standard_normal() - loss <= high)
+    # Three standard errors of a share of 0.9 among 250.
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.057)
