@@ -1,5 +1,6 @@
 """Picture of a solution: the chance of the condition against what was solved for."""
 
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +67,9 @@ def chance_plot(found: Mapping[str, Any]) -> "Figure":
         for name, spine in axes.spines.items():
             spine.set_visible(name in ("left", "bottom"))
             spine.set_color(_GREY)
-        said = f"{found['name']}: {solve_text.sentence(found)}"
+        said = textwrap.fill(f"{found['name']}: {solve_text.sentence(found)}", 105)
         # Two dollar signs would be read as a formula.
-        axes.set_title(said, fontsize=9.5, loc="left", wrap=True, parse_math=False)
+        axes.set_title(said, fontsize=9.5, loc="left", parse_math=False)
     return figure
 
 
