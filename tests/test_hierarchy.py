@@ -150,8 +150,11 @@ def test_one_population_is_the_student_t_of_the_textbook(one_population):
     points = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99]
     exact = y.mean() + scale * stats.t.ppf(points, freedom)
     # 1000 draws of about half that effective size know the spread to 1/sqrt(2 * 7 * 500), i.e. 1.2%; four of them,
-    # of half the width of the 5-95% band; the general mean's own prior is 25 times wider than the data.
-    np.testing.assert_allclose(found.quantile(points), exact, atol=0.05 * (exact[-2] - exact[1]) / 2)
+    # of half the width of the 5-95% band. Beyond it the largest spreads among the draws decide, which few draws know:
+    # twice that. The general mean's own prior is 25 times wider than the data.
+    half = (exact[-2] - exact[1]) / 2
+    np.testing.assert_allclose(found.quantile(points)[1:-1], exact[1:-1], atol=0.05 * half)
+    np.testing.assert_allclose(found.quantile(points)[[0, -1]], exact[[0, -1]], atol=0.10 * half)
     closed = predictive_log_normal(np.exp(y), prior_sd=0.4, prior_weight=3)
     assert members.match(found).sigma == pytest.approx(closed.sigma, rel=0.05)
     # the variance of the mean is a fifth of that of a member, up to its own wide prior
