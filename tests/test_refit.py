@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpustack_mc.fits import refit
-from gpustack_mc.fits.populations import predictive_log_normal, regression, sixteen_bit_peak
+from gpustack_mc.fits import chain_checks, hierarchy, refit
+from gpustack_mc.fits.least_squares import regression
+from gpustack_mc.fits.populations import predictive_log_normal, sixteen_bit_peak
 
 PRIOR = """\
 quantity: interruption_rate
@@ -19,6 +20,10 @@ ladder: [accelerator]
 date: 2026-11-30
 settings:
   accelerators_per_node: {value: 8, why: test, source: null}
+  cluster_sd: {value: 1.0, why: test, source: null}
+  cluster_weight: {value: 1, why: test, source: null}
+  count_sd: {value: 0.5, why: test, source: null}
+  count_weight: {value: 2, why: test, source: null}
   hours_per_day: {value: 24, why: test, source: null}
 sources:
   paper: {title: A paper, url: "https://example.org", licence: CC0, accessed: "2026-11"}
@@ -33,8 +38,19 @@ d,four,16,count,0,,paper,no: not a job
 """
 
 
+HEALTHY = {"diagnostics": {"divergences": 0, "r_hat": 1.0, "ess_bulk": 900.0, "ess_tail": 900.0}}
+
+
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path, monkeypatch):
+    """A folder of priors whose spreads are known to be one, so that nothing is sampled; chains are tested elsewhere."""
+
+    def known(problem, seed=0):
+        data = hierarchy.arrays(problem)
+        return hierarchy.posterior_of(problem, data, np.ones((3, len(problem.spreads))), {}, 0)
+
+    monkeypatch.setattr(hierarchy, "sample", known)
+    monkeypatch.setattr(chain_checks, "checks", lambda problem, posterior: HEALTHY)
     folder = tmp_path / "interruption_rate"
     folder.mkdir()
     (folder / "prior.yaml").write_text(PRIOR)
@@ -88,6 +104,7 @@ def test_missing_fit_is_stale(root):
         ("prior.yaml", "value: 24", "value: 25", "settings"),
         ("prior.yaml", "[few rows]", "[other]", "limits"),
         ("fit.json", '"n": 3', '"n": 4', "populations"),
+        ("fit.json", '"program_sha256": "', '"program_sha256": "0', "program_sha256"),
     ],
 )
 def test_changed_inputs_and_edited_fits_are_stale(root, name, old, new, reason):
@@ -136,9 +153,44 @@ def test_bad_populations_are_refused(root, monkeypatch, change, message):
     from gpustack_mc.fits import interruption_rate as program
 
     good = program.fit
-    monkeypatch.setattr(program, "fit", lambda rows, settings: [p._replace(**change) for p in good(rows, settings)])
+
+    def bad(rows, settings):
+        found = good(rows, settings)
+        return found._replace(populations=[population._replace(**change) for population in found.populations])
+
+    monkeypatch.setattr(program, "fit", bad)
     with pytest.raises(refit.PriorError, match=message):
         refit.refit("interruption_rate", root)
+
+
+def test_nothing_is_sampled_to_see_that_a_fit_is_fresh(root, monkeypatch):
+    refit.refit("interruption_rate", root)
+    monkeypatch.setattr(hierarchy, "sample", None)
+    assert refit.stale("interruption_rate", root) is None
+
+
+def test_better_words_do_not_make_a_fit_stale(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text('"""Old."""\nX = 1  # why\ndef f():\n    """Says."""\n')
+    before = refit.statements(path)
+    path.write_text('"""New."""\nX = 1\n\n\ndef f():\n    """Says more."""\n')
+    assert refit.statements(path) == before
+    path.write_text('"""New."""\nX = 2\n\n\ndef f():\n    """Says more."""\n')
+    assert refit.statements(path) != before
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [({"divergences": 2}, "TARGET_ACCEPT"), ({"r_hat": 1.2}, "R-hat 1.200"), ({"ess_tail": 20.0}, "raise SAMPLES")],
+)
+def test_chains_that_did_not_converge_are_not_written(root, monkeypatch, capsys, bad, message):
+    before = refit.as_text(refit.refit("interruption_rate", root))
+    found = {"diagnostics": HEALTHY["diagnostics"] | bad}
+    monkeypatch.setattr(chain_checks, "checks", lambda problem, posterior: found)
+    monkeypatch.setattr(refit, "priors_root", lambda given=None: root)
+    assert refit.main(["interruption_rate"]) == 3
+    assert message in capsys.readouterr().err
+    assert (root / "interruption_rate" / "fit.json").read_text() == before
 
 
 def test_unknown_quantity_is_refused(root):
@@ -173,9 +225,10 @@ def test_regression_recovers_known_coefficients():
 
 
 def test_sixteen_bit_peak_gives_fp8_scenarios_the_same_prediction():
-    rng = np.random.default_rng(3)
-    design = np.column_stack([np.ones(30), rng.normal(2.5, 0.5, 30)])
-    plain = regression(design, design @ [1.0, 0.7] + rng.normal(0, 0.2, 30), ["intercept", "log10_peak_tflops"])
+    plain = {
+        "terms": ["intercept", "log10_peak_tflops"], "coefficients": [1.0, 0.7],
+        "covariance": [[0.4, -0.1], [-0.1, 0.05]], "residual_sd": 0.2,
+    }  # fmt: skip
     both = sixteen_bit_peak(plain)
     in_bf16 = np.array([1.0, 3.0])
     in_fp8 = np.array([1.0, 3.0 + np.log10(2), 1.0])

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc.fits.populations import Population, evidence, predictive_log_normal, regression, sixteen_bit_peak
+from gpustack_mc.fits.least_squares import regression
+from gpustack_mc.fits.populations import Population, evidence, predictive_log_normal, sixteen_bit_peak
 
 
 class Price(NamedTuple):

@@ -1,60 +1,59 @@
-r"""Share of the hardware's life in which it is busy with any job.
+r"""Share of the hardware's life in which it is busy with any job: neoclouds, and any owner.
+
+With :math:`y` the logit of the share of record :math:`i` in class :math:`c`, neoclouds or others,
 
 .. math::
-    \log\frac{u}{1 - u} \sim N(\mu, \sigma^2)
+    y_i = \mu + \kappa_c + \frac{a_i}{\sqrt{w_i}}, \qquad
+    \kappa_c \sim N(0, \tau^2), \quad a_i \sim N(0, \sigma^2),
 
-:math:`\mu` is the weighted mean over clusters, :math:`\sigma` the Student-t predictive spread for a new one. Measured
-clusters count in full; the two ends of a stated range, and assumptions, by half.
+:math:`w` by kind of evidence: measured clusters count in full, ends of stated ranges and assumptions by half; see
+`gpustack_mc.fits.evidence`. A draw is a new fleet, :math:`\mu + \kappa_c + a`.
 """
 
-import math
 from typing import Any
 
-import numpy as np
-
-from gpustack_mc.fits.populations import Population, evidence, predictive_widening
+from gpustack_mc.fits import chain_checks, evidence, hierarchy
+from gpustack_mc.fits.hierarchy import Problem
+from gpustack_mc.fits.members import Scale, population
+from gpustack_mc.fits.populations import Fitted
 
 Row = dict[str, str]
+NEOCLOUD = "neocloud"
+_SHARE = Scale(0.0, 1.0)
 
 
-def fit(rows: list[Row], settings: dict[str, Any]) -> list[Population]:
-    """Return neoclouds, and any owner."""
-    neoclouds = [row for row in rows if row["owner"] == "neocloud"]
-    pooled = _moments(rows, settings)[1]
-    label = "neoclouds, stated ranges and assumptions"
+def records(rows: list[Row], settings: dict[str, Any]) -> list[evidence.Record]:
+    """Shares by class of owner."""
     return [
-        _population({"provider_kind": "neocloud"}, label, neoclouds, settings, pooled),
-        _population({}, "research clusters, clouds and planning figures", rows, settings, None),
-    ]
+        evidence.Record(
+            _SHARE.forward(float(row["share"])), row["id"], settings["weights"][row["evidence"]], row["id"],
+            row["owner"] if row["owner"] == NEOCLOUD else "other",
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
-def _moments(rows: list[Row], settings: dict[str, Any]) -> tuple[float, float, float]:
-    """Weighted mean and variance of the logits, and the effective number of rows."""
-    share = np.array([float(row["share"]) for row in rows])
-    weight = np.array([settings["weights"][row["evidence"]] for row in rows])
-    logit = np.log(share / (1 - share))
-    n = float(weight.sum() ** 2 / (weight**2).sum())
-    mean = float(np.average(logit, weights=weight))
-    return mean, float(np.average((logit - mean) ** 2, weights=weight)) * n / (n - 1), n
+def problem(rows: list[Row], settings: dict[str, Any]) -> Problem:
+    """Fleets of two classes of owner."""
+    return evidence.problem(records(rows, settings), settings)
 
 
-def _population(
-    where: dict[str, str], label: str, rows: list[Row], settings: dict[str, Any], pooled: float | None
-) -> Population:
-    mean, variance, n = _moments(rows, settings)
-    freedom, how = n - 1, "Student-t predictive of logits, weighted by kind of evidence"
-    if pooled is not None:
-        extra = settings["prior_weight"]
-        variance = (variance * freedom + extra * pooled) / (freedom + extra)
-        freedom += extra
-        how += f", with the spread of all rows worth {extra} observations"
-    years = [int(row["year"]) for row in rows]
-    return Population(
-        where=where,
-        label=f"{label}, {min(years)}-{max(years)}",
-        family="logit_normal",
-        parameters={"mu": mean, "sigma": math.sqrt(variance) * predictive_widening(n, freedom)},
-        method=how,
-        years=[min(years), max(years)],
-        **evidence(rows),
-    )
+def fit(rows: list[Row], settings: dict[str, Any]) -> Fitted:
+    """Return neoclouds, and any owner."""
+    posed = problem(rows, settings)
+    posterior = hierarchy.sample(posed)
+    neoclouds = [row for row in rows if row["owner"] == NEOCLOUD]
+    how = "posterior predictive of a new fleet, weighted by kind of evidence"
+
+    def described(used: list[Row], members: Any, where: dict[str, str], label: str, method: str) -> Any:
+        years = [int(row["year"]) for row in used]
+        label = f"{label}, {min(years)}-{max(years)}"
+        return population(posterior, members, _SHARE, used, where=where, label=label, method=method, years=years)
+
+    populations = [
+        described(neoclouds, evidence.member(posed, NEOCLOUD), {"provider_kind": NEOCLOUD},
+                  "neoclouds, stated ranges and assumptions", f"{how}, pooled with other owners"),
+        described(rows, evidence.anyone(posed, records(rows, settings)), {},
+                  "research clusters, clouds and planning figures", f"{how}; classes drawn by that weight"),
+    ]  # fmt: skip
+    return Fitted(populations, chain_checks.checks(posed, posterior))

@@ -1,14 +1,14 @@
-r"""Board power over TDP: a logit-normal population of sites.
+r"""Board power over TDP: sites of GPUs, and TPUs whose listed TDP means something else.
 
-Rows of one site count once, as their mean. With :math:`y_s = \mathrm{logit}\,\phi_s`,
+Rows of one site count once, as their mean. With :math:`h` the highest possible share, 1 or the measured maximum where
+that is far below the listed TDP, site :math:`s` of kind :math:`k` (GPUs, or one TPU) has
 
 .. math::
-    s^2 = \frac{(n-1) s_y^2 + \nu_0 \sigma_0^2}{n - 1 + \nu_0}, \qquad
-    \mathrm{logit}\,\phi \sim N\!\left(\bar y,\; s^2 (1 + 1/n)\, \frac{t_{0.95}^2}{z_{0.95}^2}\right),
+    \log\frac{\phi_s}{h_k - \phi_s} = \mu + \kappa_k + a_s, \qquad
+    \kappa_k \sim N(0, \tau^2), \quad a_s \sim N(0, \sigma^2),
 
-the predictive of `gpustack_mc.fits.populations.predictive_log_normal` for the odds of :math:`\phi`. The mean over a
-run cannot exceed the board limit, so that the support ends at 1, or at the measured maximum where that is far below
-the listed TDP; :math:`\phi` is then taken relative to that maximum.
+sampled by `gpustack_mc.fits.hierarchy`, so that a TPU with one value borrows spread and, in part, place. The mean over
+a run cannot exceed the board limit. A draw is a new site, :math:`\mu + \kappa_k + a`.
 """
 
 from collections import defaultdict
@@ -16,40 +16,59 @@ from typing import Any
 
 import numpy as np
 
-from gpustack_mc.fits.populations import Population, evidence, predictive_log_normal
+from gpustack_mc.fits import chain_checks, hierarchy
+from gpustack_mc.fits.hierarchy import WIDE, Effect, Problem
+from gpustack_mc.fits.members import Member, Scale, population
+from gpustack_mc.fits.populations import Fitted
+
+Row = dict[str, str]
+GPU = "GPU"
 
 
-def site_fractions(rows: list[dict[str, str]]) -> list[float]:
-    """Mean board power over TDP of each site."""
-    by_site = defaultdict(list)
+def _kind(row: Row, settings: dict[str, Any]) -> str:
+    return row["accelerator"] if row["accelerator"] in settings["own_population"] else GPU
+
+
+def _scale(kind: str, settings: dict[str, Any]) -> Scale:
+    return Scale(0.0, settings["highest"].get(kind, 1.0))
+
+
+def problem(rows: list[Row], settings: dict[str, Any]) -> Problem:
+    """One row per site: the mean of its shares."""
+    sites = defaultdict(list)
     for row in rows:
-        by_site[row["site"]].append(float(row["board_power_w"]) / float(row["tdp_w"]))
-    return [float(np.mean(values)) for values in by_site.values()]
-
-
-def _population(where: dict[str, str], label: str, rows: list[dict[str, str]], settings: dict[str, Any]) -> Population:
-    highest = settings["highest"].get(where.get("accelerator"), 1.0)
-    fractions = np.array(site_fractions(rows)) / highest
-    odds = predictive_log_normal(
-        fractions / (1 - fractions), prior_sd=settings["prior_sd"], prior_weight=settings["prior_weight"]
+        sites[row["site"]].append(row)
+    posed = []
+    for site, held in sites.items():
+        kind = _kind(held[0], settings)
+        share = float(np.mean([float(row["board_power_w"]) / float(row["tdp_w"]) for row in held]))
+        y = _scale(kind, settings).forward(share)
+        ids = tuple(row["id"] for row in held)
+        posed.append(hierarchy.Row(y, {"mean": 1.0, f"kind:{kind}": 1.0}, {"sites": 1.0}, site, ids))
+    kinds = {name for row in posed for name in row.effects if name != "mean"}
+    return Problem(
+        posed,
+        {"mean": Effect(WIDE), **{name: Effect("kinds") for name in sorted(kinds)}},
+        {
+            "kinds": hierarchy.half_normal(settings["kind_sd"]),
+            "sites": hierarchy.expected(settings["prior_sd"], settings["prior_weight"]),
+        },
     )
-    return Population(
-        where=where,
-        label=label,
-        family="logit_normal",
-        parameters={"mu": odds.mu, "sigma": odds.sigma, "low": 0.0, "high": highest},
-        method="one mean per site; Student-t predictive on the logit scale, spread pooled with prior_sd",
-        **evidence(rows),
-    )
 
 
-def fit(rows: list[dict[str, str]], settings: dict[str, Any]) -> list[Population]:
-    """Any accelerator from the GPU sites, and the TPUs whose listed TDP means something else."""
-    apart = settings["own_population"]
+def fit(rows: list[Row], settings: dict[str, Any]) -> Fitted:
+    """Any accelerator from the GPU sites, and the TPUs."""
+    posed = problem(rows, settings)
+    posterior = hierarchy.sample(posed)
     populations = [
-        _population({"accelerator": name}, f"{name}: measured mean chip power over the listed TDP",
-                    [row for row in rows if row["accelerator"] == name], settings)
-        for name in apart
+        population(
+            posterior, Member({"mean": 1.0, f"kind:{kind}": 1.0}, {"sites": 1.0}), _scale(kind, settings),
+            [row for row in rows if _kind(row, settings) == kind],
+            where={} if kind == GPU else {"accelerator": kind},
+            label="Measured board power of A100 and H100 in training" if kind == GPU else
+                  f"{kind}: measured mean chip power over the listed TDP",
+            method="posterior predictive of a new site; spread, and in part place, pooled with other kinds",
+        )
+        for kind in [*settings["own_population"], GPU]
     ]  # fmt: skip
-    rest = [row for row in rows if row["accelerator"] not in apart]
-    return [*populations, _population({}, "Measured board power of A100 and H100 in training", rest, settings)]
+    return Fitted(populations, chain_checks.checks(posed, posterior))

@@ -1,60 +1,65 @@
-r"""Years until accelerators are replaced.
+r"""Years until accelerators are replaced: hyperscalers, and any owner.
+
+With :math:`y = \log L` of record :math:`i` (the latest depreciation life of a company, a view of an analyst, an
+assumption of a model, a claim from operation) in class :math:`c`, hyperscalers or others,
 
 .. math::
-    \log L \sim N(\mu, \sigma^2)
+    y_i = \mu + \kappa_c + \frac{a_i}{\sqrt{w_i}}, \qquad
+    \kappa_c \sim N(0, \tau^2), \quad a_i \sim N(0, \sigma^2),
 
-Pooled from the latest depreciation life of each company, views of analysts, assumptions of published models and one
-claim from operation, with weights by kind of evidence. Companies of one kind choose alike, so that their own spread
-says little about the economic life; it is helped by the spread over all rows.
+:math:`w` by kind of evidence, divided among the rows of one company, which are ends of a range; see
+`gpustack_mc.fits.evidence`. Companies of one kind choose alike, so that their own spread says little about the economic
+life: the spread is that of all owners. A draw is a new owner.
 """
 
+import math
+from collections import Counter
 from typing import Any
 
-import numpy as np
-
-from gpustack_mc.fits.populations import Population, evidence, predictive_log_normal
+from gpustack_mc.fits import chain_checks, evidence, hierarchy
+from gpustack_mc.fits.hierarchy import Problem
+from gpustack_mc.fits.members import LOG, population
+from gpustack_mc.fits.populations import Fitted
 
 Row = dict[str, str]
+HYPERSCALER = "hyperscaler"
 
 
-def fit(rows: list[Row], settings: dict[str, Any]) -> list[Population]:
-    """Return hyperscalers, and any owner."""
-    held = [row for row in rows if row["operator_class"] == "hyperscaler"]
-    weight = settings["prior_weight"]
-    fitted = predictive_log_normal(_years(held), prior_sd=_spread(rows, settings), prior_weight=weight)
-    everyone = predictive_log_normal(_years(rows), weights=_weights(rows, settings))
-    label = "latest depreciation lives of hyperscalers"
-    how = f"Student-t predictive, with the spread of all rows worth {weight} observations"
-    hyperscaler = _population({"operator": "hyperscaler"}, label, held, fitted.mu, fitted.sigma, how)
-    label = "depreciation lives, analysts, models and one claim from operation"
-    how = "Student-t predictive, weighted by kind of evidence"
-    return [hyperscaler, _population({}, label, rows, everyone.mu, everyone.sigma, how)]
-
-
-def _years(rows: list[Row]) -> list[float]:
-    return [float(row["useful_life_years"]) for row in rows]
-
-
-def _spread(rows: list[Row], settings: dict[str, Any]) -> float:
-    """Weighted standard deviation of the log over all rows."""
-    return float(np.sqrt(np.cov(np.log(_years(rows)), aweights=_weights(rows, settings))))
-
-
-def _weights(rows: list[Row], settings: dict[str, Any]) -> list[float]:
-    """Weight of the kind of evidence, divided among the rows of one company."""
+def records(rows: list[Row], settings: dict[str, Any]) -> list[evidence.Record]:
+    """Lives by company and class of operator."""
+    companies = Counter(row["company"] for row in rows)
     return [
-        settings["weights"][row["kind"]] / sum(other["company"] == row["company"] for other in rows) for row in rows
-    ]
+        evidence.Record(
+            math.log(float(row["useful_life_years"])), row["id"],
+            settings["weights"][row["kind"]] / companies[row["company"]], row["id"],
+            row["operator_class"] if row["operator_class"] == HYPERSCALER else "other",
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
-def _population(where: dict[str, str], label: str, rows: list[Row], mu: float, sigma: float, how: str) -> Population:
-    years = [int(row["fiscal_year"].strip("<>=").split("-")[-1]) for row in rows]
-    return Population(
-        where=where,
-        label=f"{label}, {min(years)}-{max(years)}",
-        family="lognormal",
-        parameters={"mu": mu, "sigma": sigma},
-        method=how,
-        years=[min(years), max(years)],
-        **evidence(rows),
-    )
+def problem(rows: list[Row], settings: dict[str, Any]) -> Problem:
+    """Lives of companies in two classes."""
+    return evidence.problem(records(rows, settings), settings)
+
+
+def fit(rows: list[Row], settings: dict[str, Any]) -> Fitted:
+    """Return hyperscalers, and any owner."""
+    posed = problem(rows, settings)
+    posterior = hierarchy.sample(posed)
+    held = [row for row in rows if row["operator_class"] == HYPERSCALER]
+    how = "posterior predictive of a new company"
+
+    def described(used: list[Row], members: Any, where: dict[str, str], label: str, method: str) -> Any:
+        years = [int(row["fiscal_year"].strip("<>=").split("-")[-1]) for row in used]
+        label = f"{label}, {min(years)}-{max(years)}"
+        return population(posterior, members, LOG, used, where=where, label=label, method=method, years=years)
+
+    populations = [
+        described(held, evidence.member(posed, HYPERSCALER), {"operator": HYPERSCALER},
+                  "latest depreciation lives of hyperscalers", f"{how}, mean pooled with other owners, spread of all"),
+        described(rows, evidence.anyone(posed, records(rows, settings)), {},
+                  "depreciation lives, analysts, models and one claim from operation",
+                  f"{how}, classes drawn by the weight of their evidence"),
+    ]  # fmt: skip
+    return Fitted(populations, chain_checks.checks(posed, posterior))

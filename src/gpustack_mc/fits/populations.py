@@ -24,7 +24,8 @@ class Population(NamedTuple):
     family : str
         Name of the distribution, as in a scenario's ``dist``.
     parameters : dict
-        Parameters of the family in the unit of the quantity; or ``{"regression": {...}}``, see `regression`.
+        Parameters of the family in the unit of the quantity; or ``{"regression": {...}}``, with ``terms``,
+        ``coefficients``, ``covariance`` and ``residual_sd`` on the working scale, see `gpustack_mc.priors.predict`.
     n : int
         Rows used.
     rows : list of str
@@ -35,6 +36,12 @@ class Population(NamedTuple):
         Keys of the sources in ``prior.yaml``.
     years : list of int
         First and last year of the rows; empty when they carry none.
+    match : dict of str to float, optional
+        Of a population that was sampled: how far quantiles of `family` are from those of the predictive, over the
+        width of its 5-95% band; between 5 and 95% (``inside``) and between 1 and 99% (``tails``).
+    epistemic_share : float, optional
+        Share of the variance, on the working scale, that would vanish if the population were known; the rest is how
+        its members differ.
     """
 
     where: dict[str, str]
@@ -46,6 +53,22 @@ class Population(NamedTuple):
     method: str
     sources: list[str]
     years: list[int] = []  # noqa: RUF012 - never mutated
+    match: dict[str, float] | None = None
+    epistemic_share: float | None = None
+
+
+class Fitted(NamedTuple):
+    """What a sampled fit returns.
+
+    Attributes
+    ----------
+    populations : list of Population
+    checks : dict
+        Diagnostics of the chains, posterior predictive checks and prior sensitivity.
+    """
+
+    populations: list[Population]
+    checks: dict
 
 
 class LogFit(NamedTuple):
@@ -125,56 +148,6 @@ def predictive_log_normal(
     within = float(np.average((y - mu) ** 2, weights=w)) * n
     pooled = (within + prior_weight * (prior_sd or 0.0) ** 2) / freedom
     return LogFit(mu, math.sqrt(pooled) * predictive_widening(n, freedom), int(x.size))
-
-
-def regression(design: np.ndarray, response: np.ndarray, terms: Sequence[str], *, weights: np.ndarray | None = None,
-               prior_sd: Sequence[float] | None = None) -> dict:  # fmt: skip
-    r"""Bayesian linear regression on the working scale, ready for ``Population.parameters["regression"]``.
-
-    .. math::
-        y \sim N(X\beta,\; \sigma^2 W^{-1}), \qquad \beta_j \sim N(0, \tau_j^2), \qquad
-        V = (X^\top W X / \sigma^2 + T^{-1})^{-1}
-
-    :math:`\sigma` is iterated with :math:`\beta`. A new case has mean :math:`x^\top\beta` and variance
-    :math:`x^\top V x + \sigma^2`.
-
-    Parameters
-    ----------
-    design : ndarray, shape (n, k)
-    response : ndarray, shape (n,)
-        Log or logit of the quantity.
-    terms : sequence of str
-        Names of the k covariates, as known to `gpustack_mc.priors.COVARIATES`.
-    weights : ndarray, shape (n,), optional
-    prior_sd : sequence of float, optional
-        One per term; infinite when omitted.
-
-    Returns
-    -------
-    dict
-        ``terms``, ``coefficients``, ``covariance``, ``residual_sd``, ``residual_df``.
-    """
-    w = np.ones(len(response)) if weights is None else np.asarray(weights, dtype=float)
-    precision = np.zeros(design.shape[1]) if prior_sd is None else 1 / np.square(np.asarray(prior_sd, dtype=float))
-    effective = w.sum() ** 2 / (w**2).sum()
-    variance = float(np.var(response))
-    for _ in range(200):
-        normal = design.T @ (design * w[:, None])
-        covariance = np.linalg.inv(normal / variance + np.diag(precision))
-        beta = covariance @ (design.T @ (w * response)) / variance
-        used = float(np.trace(normal @ covariance) / variance)
-        freedom = max(effective - used, 1.0)
-        updated = float(np.average((response - design @ beta) ** 2, weights=w) * effective / freedom)
-        if abs(updated - variance) < 1e-12 * variance:
-            break
-        variance = updated
-    return {
-        "terms": list(terms),
-        "coefficients": [float(value) for value in beta],
-        "covariance": [[float(value) for value in row] for row in covariance],
-        "residual_sd": float(np.sqrt(variance)),
-        "residual_df": float(freedom),
-    }
 
 
 def log_means(rows: Sequence[dict[str, str]], group: str, value: str) -> dict[str, float]:

@@ -1,40 +1,49 @@
 r"""Compute of a whole programme over that of its final run.
 
-.. math::
-    \log\frac{\kappa - 1}{h - \kappa} \sim N(\mu, \sigma^2)
+With :math:`y = \log\frac{\kappa - 1}{h - \kappa}`, a log of :math:`\kappa - 1` in all but the far tail, which the
+ceiling :math:`h` cuts, a programme, or an end of a range, :math:`i` has
 
-A lognormal of :math:`\kappa - 1` in all but the far tail, which the ceiling :math:`h` cuts. :math:`\sigma` is the
-Student-t predictive spread over programmes; the two ends of a stated range count by half.
+.. math::
+    y_i = \mu + \frac{a_i}{\sqrt{w_i}}, \qquad a_i \sim N(0, \sigma^2),
+
+:math:`w` by kind of evidence. There are no groups; see `gpustack_mc.fits.evidence`. A draw is a new
+programme, :math:`\mu + a`.
 """
 
-import math
 from typing import Any
 
-from gpustack_mc.fits.populations import Population, evidence, predictive_log_normal
+from gpustack_mc.fits import chain_checks, evidence, hierarchy
+from gpustack_mc.fits.hierarchy import Problem
+from gpustack_mc.fits.members import Scale, population
+from gpustack_mc.fits.populations import Fitted
 
 Row = dict[str, str]
 
 
-def fit(rows: list[Row], settings: dict[str, Any]) -> list[Population]:
-    """Return one population for all programmes."""
-    weights = [settings["weights"][row["evidence"]] for row in rows]
-    fitted = predictive_log_normal([float(row["factor"]) for row in rows], weights=weights, shift=1.0)
-    span = settings["ceiling"] - 1.0
-    share = math.exp(fitted.mu) / span
-    years = [int(row["year"]) for row in rows]
-    return [
-        Population(
-            where={},
-            label=f"disclosed programmes and estimates for companies, {min(years)}-{max(years)}",
-            family="logit_normal",
-            parameters={
-                "mu": math.log(share / (1 - share)),
-                "sigma": fitted.sigma,
-                "low": 1.0,
-                "high": float(settings["ceiling"]),
-            },
-            method="Student-t predictive of the compute outside the final run, weighted by kind of evidence",
-            years=[min(years), max(years)],
-            **evidence(rows),
+def _scale(settings: dict[str, Any]) -> Scale:
+    return Scale(1.0, float(settings["ceiling"]))
+
+
+def problem(rows: list[Row], settings: dict[str, Any]) -> Problem:
+    """Records of programmes; the ends of a range are how programmes differ, and enter each."""
+    records = [
+        evidence.Record(
+            _scale(settings).forward(float(row["factor"])), row["id"], settings["weights"][row["evidence"]],
+            row["id"],
         )
-    ]
+        for row in rows
+    ]  # fmt: skip
+    return evidence.problem(records, settings)
+
+
+def fit(rows: list[Row], settings: dict[str, Any]) -> Fitted:
+    """Return one population for all programmes."""
+    posed = problem(rows, settings)
+    posterior = hierarchy.sample(posed)
+    years = [int(row["year"]) for row in rows]
+    found = population(
+        posterior, evidence.member(posed), _scale(settings), rows, where={}, years=years,
+        label=f"disclosed programmes and estimates for companies, {min(years)}-{max(years)}",
+        method="posterior predictive of a new programme, weighted by kind of evidence",
+    )  # fmt: skip
+    return Fitted([found], chain_checks.checks(posed, posterior))

@@ -1,105 +1,135 @@
-r"""Power usage effectiveness of one site, by class of operator.
+r"""Power usage effectiveness of one site: classes of operators, operators in a class, sites of an operator.
+
+With :math:`y = \log\frac{\mathrm{PUE} - 1}{h - \mathrm{PUE}}`, which is :math:`\log(\mathrm{PUE} - 1)` in all but the
+far tail that the physical bound :math:`h` cuts, operator :math:`o` of class :math:`c` has a fleet at
 
 .. math::
-    \log(\mathrm{PUE} - 1) \sim N\left(\mu,\; \sigma_\mathrm{operators}^2 + \sigma_\mathrm{sites}^2\right)
+    \mu_c = \mu + \kappa_c, \quad \kappa_c \sim N(0, \tau^2), \qquad
+    \theta_o = \mu_{c(o)} + a_o, \quad a_o \sim N(0, \sigma_\mathrm{operators}^2),
 
-:math:`\mu` and :math:`\sigma_\mathrm{operators}` are the Student-t predictive over the operators of a class.
-:math:`\sigma_\mathrm{sites}`, the spread of the sites of one operator around its fleet, follows from the best site
-that an operator names: if it is the lowest of about `sites_per_operator` sites, it lies :math:`z` standard deviations
-below the fleet. Single sites (HPC, training sites) carry their own spread. Where the upper tail would pass the
-physical bound, the same numbers are put on a logit scale between 1 and `ceiling`.
+and a row of it is
+
+.. math::
+    \text{fleet, survey:} \quad & y = \theta_o + e, && e \sim N(0, \sigma_\mathrm{report}^2), \\
+    \text{site:} \quad & y = \theta_o + r, && r \sim N(0, \sigma_\mathrm{sites}^2), \\
+    \text{best of about } S \text{ sites:} \quad & y = \theta_o - z_S\, \sigma_\mathrm{sites} + m,
+        && m \sim N(0, v_S\, \sigma_\mathrm{sites}^2),
+
+with :math:`z_S = -\Phi^{-1}(1 / (S + 1))` and :math:`v_S` the variance of the smallest of :math:`S` standard normals.
+A draw is a site of a new operator, :math:`\mu_c + a + r`; sampled by `gpustack_mc.fits.hierarchy`. Where the operator
+is not known, its class is drawn as often as it has operators here. Classes with few operators borrow from the others.
 """
 
-import math
-from statistics import fmean
+from collections import Counter
+from functools import cache
 from typing import Any
 
-from scipy import stats
+from scipy import integrate, stats
 
-from gpustack_mc.fits.populations import LogFit, Population, evidence, predictive_log_normal
+from gpustack_mc.fits import chain_checks, hierarchy
+from gpustack_mc.fits.hierarchy import WIDE, Effect, Problem
+from gpustack_mc.fits.members import Member, Scale, population
+from gpustack_mc.fits.populations import Fitted, Population
 
 Row = dict[str, str]
-_TAIL = 1e-7  # well inside the mass that may lie beyond a bound
-_WEIGHTED = {"fleet": "fleet_weight", "survey": "fleet_weight", "site": "site_weight", "training_site": "site_weight"}
+CLASSES = {
+    "hyperscaler": "hyperscaler fleets and published training sites",
+    "colocation": "colocation fleets and design values",
+    "hpc": "liquid-cooled HPC sites",
+    "enterprise": "survey averages of enterprise and all sites",
+}
+_OTHER = "other"  # rows of no class
 
 
-def fit(rows: list[Row], settings: dict[str, Any]) -> list[Population]:
+@cache
+def variance_of_lowest(sites: int) -> float:
+    """Variance of the smallest of so many independent standard normals."""
+
+    def moment(power: int) -> float:
+        return integrate.quad(
+            lambda z: z**power * sites * stats.norm.pdf(z) * stats.norm.sf(z) ** (sites - 1), -12, 12, limit=200
+        )[0]
+
+    return moment(2) - moment(1) ** 2
+
+
+def _scale(settings: dict[str, Any]) -> Scale:
+    return Scale(1.0, float(settings["ceiling"]))
+
+
+def _class(row: Row) -> str:
+    return row["operator_class"] or _OTHER
+
+
+def _row(row: Row, settings: dict[str, Any]) -> hierarchy.Row:
+    effects = {"mean": 1.0, f"class:{_class(row)}": 1.0, f"operator:{row['operator']}": 1.0}
+    y = _scale(settings).forward(float(row["pue"]))
+    unit, ids = row["operator"], (row["id"],)
+    count = settings["sites_per_operator"]
+    if row["role"] == "best_site":
+        depth = -float(stats.norm.ppf(1 / (count + 1)))
+        return hierarchy.Row(y, effects, {"sites": variance_of_lowest(count)}, unit, ids, shift={"sites": -depth})
+    if row["role"] in ("fleet", "survey"):
+        return hierarchy.Row(y, effects, {}, unit, ids, variance=settings["report_sd"] ** 2)
+    return hierarchy.Row(y, effects, {"sites": 1.0}, unit, ids)
+
+
+def _lowest(rows: list[Row]) -> list[Row]:
+    """All rows, but of the best sites of one operator the very best only."""
+    best: dict[str, Row] = {}
+    for row in rows:
+        if row["role"] == "best_site":
+            held = best.get(row["operator"])
+            best[row["operator"]] = row if held is None or float(row["pue"]) < float(held["pue"]) else held
+    return [row for row in rows if row["role"] != "best_site" or best[row["operator"]] is row]
+
+
+def problem(rows: list[Row], settings: dict[str, Any]) -> Problem:
+    """Rows of operators in classes."""
+    used = _lowest(rows)
+    return Problem(
+        rows=[_row(row, settings) for row in used],
+        effects={
+            "mean": Effect(WIDE),
+            **{f"class:{_class(row)}": Effect("classes") for row in used},
+            **{f"operator:{row['operator']}": Effect("operators") for row in used},
+        },
+        spreads={
+            "classes": hierarchy.half_normal(settings["class_sd"]),
+            "operators": hierarchy.expected(settings["prior_sd"], settings["prior_weight"]),
+            "sites": hierarchy.expected(settings["site_sd"], settings["site_weight"]),
+        },
+    )
+
+
+def fit(rows: list[Row], settings: dict[str, Any]) -> Fitted:
     """Return hyperscaler, colocation, HPC and enterprise sites, and the site of an unknown operator."""
-    best = [row for row in rows if row["role"] == "best_site"]
-    used = [row for row in rows if row["role"] != "best_site"]
-    sites = _site_spread(best, used, settings)
-    populations = [
-        _class("hyperscaler", "hyperscaler fleets and published training sites", used, sites, settings),
-        _class("colocation", "colocation fleets and design values", used, sites, settings),
-        _class("hpc", "liquid-cooled HPC sites", used, 0.0, settings),
-        _class("enterprise", "survey averages of enterprise and all sites", used, sites, settings),
-    ]
-    return [*populations, _unknown(used, sites, settings)]
-
-
-def _overhead(row: Row) -> float:
-    return float(row["pue"]) - 1.0
-
-
-def _site_spread(best: list[Row], used: list[Row], settings: dict[str, Any]) -> float:
-    """Root mean square over operators of the gap between fleet and best site, in standard deviations."""
-    fleets = {row["operator"]: _overhead(row) for row in used if row["role"] == "fleet"}
-    lowest: dict[str, float] = {}
-    for row in best:
-        lowest[row["operator"]] = min(_overhead(row), lowest.get(row["operator"], math.inf))
-    depth = -stats.norm.ppf(1 / (settings["sites_per_operator"] + 1))
-    gaps = [math.log(fleets[operator] / value) / depth for operator, value in sorted(lowest.items())]
-    return math.sqrt(fmean(gap**2 for gap in gaps))
-
-
-def _predictive(rows: list[Row], settings: dict[str, Any], sites: float) -> LogFit:
-    weights = [settings[_WEIGHTED[row["role"]]] for row in rows]
-    if not sites:
-        weights = [1.0] * len(rows)
-    return predictive_log_normal(
-        [_overhead(row) for row in rows], weights=weights, prior_sd=settings["prior_sd"],
-        prior_weight=settings["prior_weight"],
-    )  # fmt: skip
-
-
-def _class(name: str, label: str, used: list[Row], sites: float, settings: dict[str, Any]) -> Population:
-    rows = [row for row in used if row["operator_class"] == name]
-    centre = _predictive(rows, settings, sites)
-    how = "Student-t predictive of log(PUE - 1)"
-    if sites:
-        how += f", with {sites:.2f} for sites around their fleet"
-    return _population({"operator": name}, label, rows, centre.mu, math.hypot(centre.sigma, sites), how, settings)
-
-
-def _unknown(used: list[Row], sites: float, settings: dict[str, Any]) -> Population:
-    """One value per operator, so that no operator counts for its many rows."""
-    by_operator: dict[str, list[Row]] = {}
-    for row in used:
-        by_operator.setdefault(row["operator"], []).append(row)
-    means = [fmean(math.log(_overhead(row)) for row in held) for _, held in sorted(by_operator.items())]
-    centre = predictive_log_normal([math.exp(mean) for mean in means])
-    rows = [row for held in by_operator.values() for row in held]
-    how = f"Student-t predictive over {len(means)} operators, one value each"
+    posed = problem(rows, settings)
+    posterior = hierarchy.sample(posed)
+    members = {name: _member(name) for name in CLASSES}
+    populations = []
+    for name, label in CLASSES.items():
+        own = [row for row in rows if row["operator_class"] == name]
+        how = f"posterior predictive of a site of a new operator; {name} with partial pooling to all classes"
+        populations.append(_population(posterior, [members[name]], own, {"operator": name}, label, how, settings))
+    counts = Counter(_class(row) for row in {row["operator"]: row for row in rows}.values())
+    anyone = [_member(name)._replace(weight=count) for name, count in sorted(counts.items())]
     label = "operator unknown: all operators and surveys, one value each"
-    return _population({}, label, rows, centre.mu, centre.sigma, how, settings)
+    how = "posterior predictive, classes drawn by their number of operators"
+    populations.append(_population(posterior, anyone, rows, {}, label, how, settings))
+    return Fitted(populations, chain_checks.checks(posed, posterior))
+
+
+def _member(name: str) -> Member:
+    return Member({"mean": 1.0, f"class:{name}": 1.0}, {"operators": 1.0, "sites": 1.0})
 
 
 def _population(
-    where: dict[str, str], label: str, rows: list[Row], mu: float, sigma: float, how: str, settings: dict[str, Any]
-) -> Population:
-    span = settings["ceiling"] - 1.0
-    family, parameters = "lognormal", {"mu": mu, "sigma": sigma, "shift": 1.0}
-    if math.exp(mu + stats.norm.ppf(1 - _TAIL) * sigma) > span:
-        share = math.exp(mu) / span
-        family = "logit_normal"
-        parameters = {"mu": math.log(share / (1 - share)), "sigma": sigma, "low": 1.0, "high": settings["ceiling"]}
+    posterior: hierarchy.Posterior, members: list[Member], rows: list[Row], where: dict[str, str], label: str, how: str,
+    settings: dict[str, Any],
+) -> Population:  # fmt: skip
     years = [int(row["year"]) for row in rows]
-    return Population(
-        where=where,
-        label=f"{label}, {min(years)}-{max(years)}",
-        family=family,
-        parameters=parameters,
-        method=how,
-        years=[min(years), max(years)],
-        **evidence(rows),
-    )
+    return population(
+        posterior, members, _scale(settings), rows, where=where, label=f"{label}, {min(years)}-{max(years)}",
+        method=how, years=years,
+    )  # fmt: skip

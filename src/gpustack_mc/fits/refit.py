@@ -2,16 +2,18 @@ r"""Refit priors: read ``priors/<quantity>/prior.yaml`` and ``data.csv``, run th
 
 Run ``python -m gpustack_mc.fits.refit`` for every prior, or name the quantities to refit. ``fit.json`` is written
 whole or not at all, with sorted keys and one population per line, so that a change of the data reads as a diff.
+A fit whose chains did not converge is not written, and the command ends with 3.
 """
 
+import ast
 import csv
 import hashlib
 import importlib
 import json
-import math
 import os
 import sys
 import tempfile
+import time
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from gpustack_mc.fits.populations import Fitted, Population
 from gpustack_mc.priors import Marginal, quantiles
 from gpustack_mc.quantities import BY_NAME, INPUTS
 
@@ -37,11 +40,29 @@ COVARIATES = (
 _LAST_RESORTS = {"grid_intensity": [{"carbon_basis": "direct"}, {"carbon_basis": "lifecycle"}]}
 _TAIL = 1e-6  # mass that may lie beyond a physical bound
 _DIGITS = 8
-_TOLERANCE = 1e-6  # relative; other BLAS builds differ in the last digits that fit.json keeps
+UTILIZATION = "utilization"  # MFU and goodput are fitted together, by `gpustack_mc.fits.utilization_fit`
+_LIBRARIES, _SAMPLERS = ("numpy", "scipy"), ("jax", "numpyro", "arviz")
+_SHARED = ("populations", "hierarchy", "members", "chain_checks")  # modules that every fit program may use
+_USES = {name: ("least_squares",) for name in ("capex", "rental_price", "serving_throughput")} | {
+    name: ("evidence",)
+    for name in (
+        "cost_of_capital",
+        "operations_rate",
+        "programme_overhead",
+        "residual_share",
+        "lifetime",
+        "fleet_utilization",
+        "water_onsite",
+    )
+}  # further modules of the fit of a quantity
 
 
 class PriorError(ValueError):
     """A prior that cannot be used; the message says which file and what to change."""
+
+
+class ChainError(PriorError):
+    """Chains that did not converge; the message says what to do."""
 
 
 def priors_root(root: Path | str | None = None) -> Path:
@@ -106,34 +127,86 @@ def compute(quantity: str, root: Path | str | None = None) -> dict[str, Any]:
     """Run the fit program of one quantity and return the validated record that ``fit.json`` stores.
 
     The program sees only the rows with ``use`` = ``yes``, and the plain values of the settings.
+
+    Raises
+    ------
+    PriorError
+        Rows, settings or populations that contradict each other.
+    ChainError
+        Chains that did not converge.
     """
     if quantity not in INPUTS:
         raise PriorError(f"{quantity!r} is not an input; inputs are {', '.join(INPUTS)}")
-    prior = read_prior(quantity, root)
+    record = _words(quantity, root)
     rows = read_rows(quantity, root)
-    settings = {name: setting["value"] for name, setting in (prior["settings"] or {}).items()}
     program = importlib.import_module(f"gpustack_mc.fits.{quantity}")
-    populations = program.fit([row for row in rows if row["use"] == "yes"], settings)
-    record = {
+    found = program.fit([row for row in rows if row["use"] == "yes"], record["settings"])
+    sampled = isinstance(found, Fitted)
+    populations = found.populations if sampled else found
+    record |= {
         "quantity": quantity,
         "unit": BY_NAME[quantity].unit,
+        "program": f"gpustack_mc.fits.{quantity}",
+        "versions": {name: version(name) for name in (*_LIBRARIES, *(_SAMPLERS if sampled else ()))},
+        "seed": 0 if sampled else None,
+        "checks": _rounded(found.checks) if sampled else None,
+        "populations": [_plain(population) for population in populations],
+        **hashes(quantity, root),
+    }
+    record["populations_sha256"] = _digest(_json(record["populations"]).encode())
+    _validate(record, rows)
+    if sampled:
+        from gpustack_mc.fits.chain_checks import unhealthy
+
+        problem = unhealthy(record["checks"]["diagnostics"])
+        if problem:
+            raise ChainError(f"{quantity}: {problem}")
+    return record
+
+
+def _words(quantity: str, root: Path | str | None) -> dict[str, Any]:
+    """What ``fit.json`` copies from ``prior.yaml``."""
+    prior = read_prior(quantity, root)
+    return {
         "title": prior["title"],
         "description": " ".join(prior["description"].split()),
         "ladder": list(prior["ladder"]),
         "date": prior["date"],
-        "program": f"gpustack_mc.fits.{quantity}",
-        "versions": {name: version(name) for name in ("numpy", "scipy")},
-        "data_sha256": hashlib.sha256((priors_root(root) / quantity / "data.csv").read_bytes()).hexdigest(),
-        "settings": settings,
+        "settings": {name: setting["value"] for name, setting in (prior["settings"] or {}).items()},
         "sources": {
             key: {field: source[field] for field in ("title", "url", "licence")}
             for key, source in prior["sources"].items()
         },
         "limits": [" ".join(limit.split()) for limit in prior["limits"]],
-        "populations": [_rounded(population._asdict()) for population in populations],
     }
-    _validate(record, rows)
-    return record
+
+
+def hashes(quantity: str, root: Path | str | None = None) -> dict[str, str]:
+    """Hashes of the data and of the code that a fit follows from."""
+    here = Path(__file__).parent
+    modules = (quantity, *_SHARED, *_USES.get(quantity, ()))
+    return {
+        "data_sha256": _digest((priors_root(root) / quantity / "data.csv").read_bytes()),
+        "program_sha256": _digest(b"".join(statements(here / f"{name}.py") for name in modules)),
+    }
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def statements(path: Path) -> bytes:
+    """Code without comments and docstrings: better words do not make a fit stale."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [item for item in body if not _is_text(item)] or [ast.Pass()]
+    return ast.unparse(tree).encode()
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def refit(quantity: str, root: Path | str | None = None) -> dict[str, Any]:
@@ -171,21 +244,22 @@ def refit(quantity: str, root: Path | str | None = None) -> dict[str, Any]:
 
 
 def stale(quantity: str, root: Path | str | None = None) -> str | None:
-    """Why ``fit.json`` no longer follows from its inputs, or None when it does.
+    """Why ``fit.json`` no longer follows from its inputs, or None when it does; nothing is sampled.
 
-    Hashes of data and settings are compared, and so is everything computed anew; versions of libraries are not.
+    Compared are the words and settings of ``prior.yaml``, and hashes of the data, of the code of the program and of
+    the populations themselves; versions of libraries are not.
     """
     path = priors_root(root) / quantity / "fit.json"
+    todo = f"run python -m gpustack_mc.fits.refit {quantity}"
     if not path.is_file():
-        return f"{path}: missing; run python -m gpustack_mc.fits.refit {quantity}"
+        return f"{path}: missing; {todo}"
     stored = json.loads(path.read_text(encoding="utf-8"))
-    fresh = compute(quantity, root)
-    for key in fresh:
-        if key != "versions" and not _same(stored.get(key), fresh[key]):
-            detail = ""
-            if key == "populations":
-                detail = _first_difference(stored.get(key) or [], fresh[key])
-            return f"{path}: {key} differs from a fresh fit{detail}; run python -m gpustack_mc.fits.refit {quantity}"
+    fresh = _rounded(_words(quantity, root)) | hashes(quantity, root)
+    for key, value in fresh.items():
+        if stored.get(key) != value:
+            return f"{path}: {key} differs from its input; {todo}"
+    if stored.get("populations_sha256") != _digest(_json(stored.get("populations")).encode()):
+        return f"{path}: populations are not those of the fit; {todo}"
     return None
 
 
@@ -220,25 +294,8 @@ def _rounded(value: Any) -> Any:
     return float(f"{float(value):.{_DIGITS}g}")
 
 
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
-    if isinstance(a, float) or isinstance(b, float):
-        return isinstance(a, int | float) and isinstance(b, int | float) and math.isclose(
-            a, b, rel_tol=_TOLERANCE, abs_tol=1e-9
-        )  # fmt: skip
-    return a == b
-
-
-def _first_difference(stored: list[dict], fresh: list[dict]) -> str:
-    old = {_json(population["where"]): population for population in stored}
-    for population in fresh:
-        where = _json(population["where"])
-        if not _same(old.get(where), population):
-            return f" (first at {where})"
-    return f" ({len(stored)} populations stored, {len(fresh)} fitted)"
+def _plain(population: Population) -> dict[str, Any]:
+    return _rounded({key: value for key, value in population._asdict().items() if value is not None})
 
 
 def _validate(record: dict[str, Any], rows: list[dict[str, str]]) -> None:
@@ -296,15 +353,42 @@ def _validate_regression(name: str, population: dict) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Refit the named quantities, or all; print one line each."""
-    for quantity in arguments or quantities_with_prior():
+    """Refit the named quantities, or all with `UTILIZATION`; print one line each.
+
+    Returns
+    -------
+    int
+        1 for a prior that cannot be used, 3 for chains that did not converge.
+    """
+    from gpustack_mc.compilation import use_cache
+
+    use_cache()  # most priors are one compiled program
+    for quantity in arguments or [*quantities_with_prior(), UTILIZATION]:
+        start = time.perf_counter()
         try:
-            record = refit(quantity)
+            what = _refit_utilization() if quantity == UTILIZATION else _refit_one(quantity)
+        except ChainError as error:
+            sys.stderr.write(f"{error}\n")
+            return 3
         except (PriorError, OSError) as error:
             sys.stderr.write(f"{error}\n")
             return 1
-        sys.stdout.write(f"{quantity}: {len(record['populations'])} populations\n")
+        sys.stdout.write(f"{quantity}: {what} in {time.perf_counter() - start:.1f} s\n")
+        sys.stdout.flush()
     return 0
+
+
+def _refit_one(quantity: str) -> str:
+    return f"{len(refit(quantity)['populations'])} populations"
+
+
+def _refit_utilization() -> str:
+    from gpustack_mc.fits import utilization_fit
+
+    record = utilization_fit.refit(priors_root() / UTILIZATION)
+    if record["problem"]:
+        raise ChainError(f"{UTILIZATION}: {record['problem']}")
+    return f"{record['diagnostics']['draws']} draws"
 
 
 if __name__ == "__main__":

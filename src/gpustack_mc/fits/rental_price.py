@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpustack_mc.fits.least_squares import regression
 from gpustack_mc.fits.populations import (
     LogFit,
     Population,
     evidence,
     predictive_log_normal,
-    regression,
     sixteen_bit_peak,
 )
 

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from gpustack_mc.fits.populations import Population, evidence, regression, sixteen_bit_peak
+from gpustack_mc.fits.least_squares import regression
+from gpustack_mc.fits.populations import Population, evidence, sixteen_bit_peak
 
 TERMS = ["intercept", "log10_active_params_b", "log10_params_b", "log10_peak_tflops", "log10_bandwidth_tb_s"]
 

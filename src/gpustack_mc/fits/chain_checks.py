@@ -1,0 +1,140 @@
+"""Checks of a sampled fit: chains, posterior predictive checks, sensitivity to prior and likelihood."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import arviz as az
+import jax
+import numpy as np
+from numpyro.handlers import substitute, trace
+
+from gpustack_mc.fits.hierarchy import (
+    MAXIMAL_R_HAT,
+    MINIMAL_ESS,
+    Arrays,
+    Posterior,
+    Priors,
+    Problem,
+    arrays,
+    model,
+    padded,
+)
+
+_REPLICATES = 500
+
+
+def convergence(chains: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Worst rank-normalised R-hat and effective sizes over all parameters.
+
+    Parameters
+    ----------
+    chains : mapping of str to ndarray, shape (chains, draws, ...)
+
+    References
+    ----------
+    Vehtari et al. (2021), Rank-normalization, folding, and localization, Bayesian Analysis 16(2).
+    """
+    posterior = az.from_dict({"posterior": {name: np.asarray(value) for name, value in chains.items()}})["posterior"]
+    return {
+        "r_hat": max(float(value.max()) for value in az.rhat(posterior).data_vars.values()),
+        "ess_bulk": min(float(value.min()) for value in az.ess(posterior, method="bulk").data_vars.values()),
+        "ess_tail": min(float(value.min()) for value in az.ess(posterior, method="tail").data_vars.values()),
+    }
+
+
+def diagnostics(posterior: Posterior) -> dict[str, Any]:
+    """Convergence, divergences and size of a posterior."""
+    first = next(iter(posterior.chains.values()))
+    size = {"chains": first.shape[0], "draws": first.shape[0] * first.shape[1]}
+    return {**convergence(posterior.chains), "divergences": posterior.divergences, **size}
+
+
+def unhealthy(found: Mapping[str, Any]) -> str | None:
+    """Why a fit must not be used and what to do, or None."""
+    if found["divergences"]:
+        return f"{found['divergences']} divergent steps: raise TARGET_ACCEPT in gpustack_mc.fits.hierarchy"
+    if found["r_hat"] > MAXIMAL_R_HAT:
+        return f"R-hat {found['r_hat']:.3f}: chains disagree; raise WARMUP and SAMPLES in gpustack_mc.fits.hierarchy"
+    smallest = min(found["ess_bulk"], found["ess_tail"])
+    if smallest < MINIMAL_ESS:
+        return f"effective sample size {smallest:.0f}: raise SAMPLES in gpustack_mc.fits.hierarchy"
+    return None
+
+
+def predictive(data: Arrays, posterior: Posterior, seed: int = 0) -> dict[str, float]:
+    """Posterior predictive p-values of the standardised rows: extremes, spread and skewness.
+
+    Rows are replicated with the effects of the draw, so that the check is of the noise and its shape. Values near 0
+    or 1 say that the program does not make data like these.
+
+    References
+    ----------
+    Gelman et al. (2013), Bayesian Data Analysis, 3rd ed., section 6.3.
+    """
+    rng = np.random.default_rng(seed)
+    pick = np.linspace(0, len(posterior.s) - 1, min(_REPLICATES, len(posterior.s))).astype(int)
+    s = posterior.s[pick]
+    normal = rng.standard_normal((len(pick), data.design.shape[1]))
+    b = posterior.mean[pick] + np.einsum("skq,sq->sk", posterior.root[pick], normal)
+    sd = np.sqrt(data.variance + s**2 @ data.noise.T)
+    seen = (data.y - b @ data.design.T - s @ data.shift.T) / sd
+    drawn = rng.standard_normal(seen.shape)
+    statistics = {
+        "largest": lambda z: z.max(axis=1),
+        "smallest": lambda z: z.min(axis=1),
+        "spread": lambda z: z.std(axis=1),
+        "skewness": lambda z: ((z - z.mean(axis=1, keepdims=True)) ** 3).mean(axis=1) / z.std(axis=1) ** 3,
+    }
+    return {name: round(float(np.mean(of(drawn) > of(seen))), 3) for name, of in statistics.items()}
+
+
+@jax.jit
+def _densities(data: Arrays, given: Priors, values: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Log density of the standard deviations under their priors and of the rows, for each draw."""
+
+    def one(draw: dict[str, Any]) -> tuple[Any, Any]:
+        sites = trace(substitute(lambda: model(data, given), draw)).get_trace()
+        parts = {name: site["fn"].log_prob(site["value"]) for name, site in sites.items() if site["type"] == "sample"}
+        return sum(value for name, value in parts.items() if name != "y"), parts["y"]
+
+    return jax.vmap(jax.vmap(one))(values)
+
+
+def sensitivity(problem: Problem, posterior: Posterior) -> dict[str, dict[str, float]]:
+    """Power-scaling sensitivity of the standard deviations to their priors and to the likelihood.
+
+    Above 0.05 in `prior` with little in `likelihood`, a prior speaks rather than the data. The likelihood is that of
+    the rows with the effects integrated out.
+
+    References
+    ----------
+    Kallioinen et al. (2024), Detecting and diagnosing prior and likelihood sensitivity with power-scaling,
+    Statistics and Computing 34.
+    """
+    data, given, _ = padded(problem)
+    sampled = {name: value for name, value in posterior.chains.items() if name != "s"}
+    with jax.enable_x64(True):
+        prior, likelihood = _densities(data, given, {name: np.asarray(value) for name, value in sampled.items()})
+    tree = az.from_dict(
+        {
+            "posterior": {name: np.log(posterior.chains["s"][..., i]) for i, name in enumerate(problem.spreads)},
+            "log_prior": {"prior": np.asarray(prior)},
+            "log_likelihood": {"y": np.asarray(likelihood)},
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pareto shape of the resampling; its effect is in the digits that are kept
+        found = {group: az.psense(tree, group=group) for group in ("prior", "likelihood")}
+    return {
+        name: {group: round(float(values[name]), 3) for group, values in found.items()} for name in tree["posterior"]
+    }
+
+
+def checks(problem: Problem, posterior: Posterior) -> dict[str, Any]:
+    """All checks, as stored in ``fit.json``."""
+    return {
+        "diagnostics": diagnostics(posterior),
+        "posterior_predictive": predictive(arrays(problem), posterior),
+        "sensitivity": sensitivity(problem, posterior),
+    }
