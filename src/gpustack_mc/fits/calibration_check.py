@@ -10,6 +10,7 @@ Talts et al. (2018), Validating Bayesian inference algorithms with simulation-ba
 Sailynoja, Burkner & Vehtari (2022), Graphical test for discrete uniformity, Statistics and Computing 32.
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,7 +79,8 @@ def ranks(problem: Problem, member: Member, *, replications: int = 200, warmup: 
         run.run(key, fewer._replace(y=y), given)
         return run.get_samples()["s"]
 
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some donated buffers")  # a matter of memory only
         found = np.asarray(jax.vmap(one)(keys[replications:], np.stack([y for *_, y in truths])))[:, ::thin]
     rng = np.random.default_rng(seed_)
     lines: list[dict[str, float]] = []
