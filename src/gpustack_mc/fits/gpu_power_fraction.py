@@ -1,5 +1,9 @@
 r"""Board power over TDP: sites of GPUs, and TPUs whose listed TDP means something else.
 
+Power is averaged over all accelerator-hours of a run, those that are lost included. A row that covers busy time alone
+is multiplied by :math:`1 - \lambda \iota (1 - \rho)`, with :math:`\lambda` the lost share of the time, :math:`\iota`
+the part of it that is idle and not repeated work, and :math:`\rho` idle over busy power.
+
 Rows of one site count once, as their mean. With :math:`h` the highest possible share, 1 or the measured maximum where
 that is far below the listed TDP, site :math:`s` of kind :math:`k` (GPUs, or one TPU) has
 
@@ -33,6 +37,14 @@ def _scale(kind: str, settings: dict[str, Any]) -> Scale:
     return Scale(0.0, settings["highest"].get(kind, 1.0))
 
 
+def share(row: Row, settings: dict[str, Any]) -> float:
+    """Board power over TDP, averaged over all time of a run."""
+    found = float(row["board_power_w"]) / float(row["tdp_w"])
+    if row["covers"] == "busy time":
+        found *= 1 - settings["lost_share"] * settings["lost_share_idle"] * (1 - settings["idle_over_busy"])
+    return found
+
+
 def problem(rows: list[Row], settings: dict[str, Any]) -> Problem:
     """One row per site: the mean of its shares."""
     sites = defaultdict(list)
@@ -41,8 +53,7 @@ def problem(rows: list[Row], settings: dict[str, Any]) -> Problem:
     posed = []
     for site, held in sites.items():
         kind = _kind(held[0], settings)
-        share = float(np.mean([float(row["board_power_w"]) / float(row["tdp_w"]) for row in held]))
-        y = _scale(kind, settings).forward(share)
+        y = _scale(kind, settings).forward(float(np.mean([share(row, settings) for row in held])))
         ids = tuple(row["id"] for row in held)
         posed.append(hierarchy.Row(y, {"mean": 1.0, f"kind:{kind}": 1.0}, {"sites": 1.0}, site, ids))
     kinds = {name for row in posed for name in row.effects if name != "mean"}
