@@ -114,6 +114,7 @@ ROOMS = {
     "sensitivity": {"design"},
     "simulate": {"model", "priors", "sensitivity", "design", "errors", "quantities", "problem"},
     "spent": {"model", "simulate"},
+    "variance_split": {"design", "problem", "quantities", "sensitivity", "simulate"},
     "result": {"catalog", "problem", "quantities", "simulate", "spent"},
     "reopening": {"compilation", "errors", "problem", "quantities", "result", "run", "simulate"},
     "formatting": set(),
@@ -146,6 +147,7 @@ ROOMS = {
     "published_runs": {"catalog", "fits", "scoring"},
     "validation_scores": {"fits", "published_runs", "run_table", "scoring"},
     "validation_known": {"fits", "published_runs", "scoring", "validation_scores"},
+    "validation_energy": {"fits", "published_runs", "scoring"},
     "validation_text": {"published_runs", "scoring", "validation_known", "validation_scores"},
     "validation": {
         "catalog",
@@ -156,6 +158,7 @@ ROOMS = {
         "run_table",
         "scoring",
         "storage",
+        "validation_energy",
         "validation_figures",
         "validation_known",
         "validation_scores",
@@ -204,6 +207,7 @@ ROOMS = {
         "storage",
     },
     "run": {
+        "variance_split",
         "drivers",
         "reliability",
         "answering",

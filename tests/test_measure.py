@@ -88,7 +88,7 @@ def test_the_value_of_everything_is_that_of_the_draws(found):
 
 def test_what_is_said(found):
     said = measure_text.text(found, width=100)
-    assert said.startswith("Measure fleet_utilization first (share of the hardware's life")
+    assert said.startswith("Measure mfu first (model FLOP utilisation while the run is productive")
     assert "no study is worth more" in said
     assert max(map(len, said.splitlines())) <= 100
 

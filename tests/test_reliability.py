@@ -207,11 +207,11 @@ def test_a_light_tail_is_told_as_before(scenario_file):
 
 def test_notes_say_how_often_and_warn(problem):
     assert problem().notes[0] == (
-        "an interruption is expected every 4.1 h at the median rate, every 32 min at its 95% quantile"
+        "an interruption is expected every 3.8 h at the median rate, every 39 min at its 95% quantile"
     )
     assert not any("hardly any work" in note for note in problem().notes)
-    # sqrt(2 x 40 s x 4.06 h)
-    assert "about 18 min at the medians" in problem("{checkpoint_save_time: 40 s}").notes[1]
+    # sqrt(2 x 40 s x 3.8 h)
+    assert "about 17 min at the medians" in problem("{checkpoint_save_time: 40 s}").notes[1]
     assert any("hardly any work" in note for note in problem("{checkpoint_interval: 2 h}").notes)
     assert problem("{}", "interruption_rate=1e-5").notes[0] == "an interruption is expected every 12 h"
 

@@ -12,12 +12,14 @@ from gpustack_mc import (
     published_runs,
     scoring,
     validation,
+    validation_energy,
     validation_figures,
     validation_known,
     validation_scores,
     validation_text,
 )
 from gpustack_mc.errors import GpustackError, InputError
+from gpustack_mc.fits import refit
 from gpustack_mc.fits.utilization_data import log_hours_at_full_use, log_utilization
 from gpustack_mc.run_table import Skipped
 
@@ -233,7 +235,7 @@ def test_a_wheel_without_published_scores_says_how_to_make_them(tmp_path, monkey
 def test_published_scores_follow_from_the_shipped_data(root):
     result = validation.published()
     rows = published_runs.training_rows()
-    assert set(result) == KEYS | {"known"}
+    assert set(result) == KEYS | {"known", "energy"}
     assert (result["n"], result["method"]) == (len(rows), "leave-one-family-out")
     assert [row["run_id"] for row in result["rows"]] == [row["id"] for row in rows]
     assert [row["reported"] for row in result["rows"]] == pytest.approx(
@@ -291,6 +293,33 @@ def test_more_knowledge_predicts_better():
     assert told["n"] == blind["n"] == 47
     assert told["crps_log"] < blind["crps_log"]
     assert told["median_p95_over_p5"] < blind["median_p95_over_p5"]
+
+
+# ---- energy given hours ---------------------------------------------------------------------------------------------
+def test_each_measured_run_and_machine_is_left_out_once():
+    rows = [row for row in refit.read_rows("host_power") if row["use"] == "yes"]
+    found = list(validation_energy.units(rows))
+    assert sorted(row["id"] for unit in found for row in unit.rows) == sorted(row["id"] for row in rows)
+    names = [unit.name for unit in found]
+    assert "patterson-t5" in names and "BNL 8xH100 HGX node" in names
+    published = validation.published()["energy"]
+    assert [row["unit"] for row in published["rows"]] == names
+
+
+def test_measured_power_holds_the_share_of_the_network():
+    rows = {row["id"]: row for row in refit.read_rows("host_power")}
+    one = validation_energy.Unit("a", [rows["bnl-h100-typical"]])
+    other = validation_energy.Unit("b", [rows["patterson-t5"]])
+    assert validation_energy.measured(one, 0.06) == pytest.approx(969 * 1.06)
+    assert validation_energy.measured(other, 0.06) == pytest.approx(310)
+
+
+def test_published_energy_scores_follow_from_their_rows():
+    found = validation.published()["energy"]
+    errors = [np.log(row["median_w"] / row["measured_w"]) for row in found["rows"]]
+    assert found["mean_abs_log_error"] == pytest.approx(np.abs(errors).mean(), rel=1e-4)
+    inside = [row["interval_90"][0] <= row["measured_w"] <= row["interval_90"][1] for row in found["rows"]]
+    assert found["coverage"]["0.9"] == pytest.approx(np.mean(inside))
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------

@@ -89,6 +89,8 @@ def cli() -> None:
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/<scenario>].")
 @click.option("--no-plots", is_flag=True, help="Draw no pictures and write no report, which holds them.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
+@click.option("--variance-split", is_flag=True,
+              help="Tell apart what is not known about populations and what differs from run to run.")  # fmt: skip
 @click.option("--input-plot", is_flag=True, help="Draw the inputs too.")
 @click.option("--no-files", is_flag=True, help="Write no files at all.")
 @priors_option
@@ -110,6 +112,7 @@ def run(
     no_report: bool,
     input_plot: bool,
     no_files: bool,
+    variance_split: bool,
     calibration: Path | None,
     limits: tuple[str, ...],
     ask: tuple[str, ...],
@@ -135,6 +138,7 @@ def run(
             fail_if=fail_if,
             progress=progress,
             calibration=calibration,
+            with_split=variance_split,
         )
     if as_json:
         click.echo(json.dumps(done.summary, indent=2, allow_nan=False))
@@ -143,6 +147,10 @@ def run(
 
         style = {} if os.environ.get("NO_COLOR") else {"style": click.style}
         click.echo(summary.text(done.summary, done.ownership, **style))
+        if variance_split:
+            from gpustack_mc import variance_split as parts
+
+            click.echo("\n".join(parts.lines(done.summary["variance_split"])))
     for line in done.failed:
         failure = GpustackError("gate", line)
         click.echo(json.dumps(failure.as_dict()) if as_json else line, err=True)

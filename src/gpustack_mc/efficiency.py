@@ -8,6 +8,7 @@ conditions the draws first.
 import functools
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,12 +42,15 @@ class Efficiency(NamedTuple):
         What was predicted from what, in one line.
     correlation : float
         Between the normal scores of MFU and goodput, where the evidence ties them together.
+    epistemic : mapping of str to float
+        Shares of the variances of ``mfu`` and ``goodput`` that better-known populations would remove, where told apart.
     """
 
     mfu: Marginal
     goodput: Marginal
     words: str
     correlation: float = 0.0
+    epistemic: Mapping[str, float] = MappingProxyType({})
 
 
 class TeamFit(NamedTuple):
@@ -187,7 +191,25 @@ def _predicted(
         + ("; exact books" if clean else "")
         + ("; then the days so far" if window is not None else ""),
         correlation,
+        _epistemic(found, posterior, fixed[1]) if team is None and window is None else {},
     )
+
+
+def _epistemic(found: program.Prediction, posterior: program.Draws, settings: Mapping[str, Any]) -> dict[str, float]:
+    """Shares of the variances of log MFU and log goodput that differ between posterior draws."""
+    weights, means, sds = (part[0] for part in found.log_mfu)
+    expected = found.expected[0]
+
+    def spread(values: np.ndarray) -> float:
+        return float(weights @ (values - weights @ values) ** 2)
+
+    probability = (np.arange(200) + 0.5) / 200
+    loss = program.loss_at(probability, posterior.scalar["loss_mean"][:, None], settings["loss_shape"])
+    between = spread(loss.mean(axis=1))
+    return {
+        "mfu": spread(expected) / (spread(means) + float(weights @ sds**2)),
+        "goodput": between / (between + float(weights @ loss.var(axis=1))),
+    }
 
 
 def log_peak_ratio(row: Mapping[str, Any], middle: Mapping[str, float]) -> float:

@@ -426,6 +426,19 @@ def predict(population: Mapping[str, Any], covariates: Mapping[str, float]) -> M
     return Marginal(population["family"], {"mu": mean, "sigma": float(np.sqrt(variance)), **extra})
 
 
+def epistemic_share(population: Mapping[str, Any], covariates: Mapping[str, float]) -> float | None:
+    r"""Share of a new member's variance that a better-known population would remove; None where it is not known.
+
+    That of a regression is :math:`x^\top V x / (x^\top V x + \sigma^2)`, see `predict`.
+    """
+    if "regression" in population["parameters"]:
+        fitted = population["parameters"]["regression"]
+        x = np.array([_covariate(term, covariates) for term in fitted["terms"]])
+        unknown = float(x @ np.asarray(fitted["covariance"]) @ x)
+        return unknown / (unknown + fitted["residual_sd"] ** 2)
+    return population.get("epistemic_share")
+
+
 def _covariate(term: str, covariates: Mapping[str, float]) -> float:
     if term == "intercept":
         return 1.0

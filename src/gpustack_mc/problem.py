@@ -64,6 +64,9 @@ class Input(NamedTuple):
         Years that the data are from, e.g. ``2019-2025``; empty where they are not known.
     collected : str
         When the data were collected and the prior was fitted.
+    epistemic : float or None
+        Share of the variance, on the working scale, that a better-known population would remove; None where it is not
+        told apart from how members of the population differ.
     """
 
     key: str
@@ -76,6 +79,7 @@ class Input(NamedTuple):
     missed: tuple[str, ...] = ()
     dated: str = ""
     collected: str = ""
+    epistemic: float | None = None
 
 
 class Phase(NamedTuple):

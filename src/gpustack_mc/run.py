@@ -66,6 +66,7 @@ def run_scenario(
     fail_if: Iterable[str] = (),
     progress: Callable[[float], None] = lambda share: None,
     calibration: Path | None = None,
+    with_split: bool = False,
 ) -> Done:
     """Run a scenario and write ``result.nc``, ``summary.json``, pictures and report, all of them or none.
 
@@ -93,6 +94,9 @@ def run_scenario(
         Called with the share of the sampling that is done.
     calibration : Path, optional
         Folder of a prior pack.
+    with_split : bool
+        Whether to tell apart what is not known about populations and what differs from run to run, see
+        `gpustack_mc.variance_split`.
 
     Raises
     ------
@@ -111,7 +115,7 @@ def run_scenario(
         storage.require_folder(folder)
     try:
         design = make_design(samples, method, seed)
-        done = _run(problem, folder, design, pictures, with_report, with_files, progress)
+        done = _run(problem, folder, design, pictures, with_report, with_files, progress, with_split)
     except BaseException:
         if made:
             with contextlib.suppress(OSError):
@@ -141,6 +145,7 @@ def _run(
     with_report: bool,
     with_files: bool,
     progress: Callable[[float], None],
+    with_split: bool = False,
 ) -> Done:
     later = ["gpustack_mc.summary", "gpustack_mc.result"]
     later += ["h5py"] if with_files else []
@@ -159,6 +164,11 @@ def _run(
     names = ["result.nc", "summary.json", *(f"{name}.png" for name in pictures), *["report.html"] * with_report]
     files = [folder / name for name in names] if with_files else []
     summary = summarise(tree, [str(file) for file in files])
+    if with_split:
+        from gpustack_mc import variance_split
+        from gpustack_mc.summary import HEADLINE
+
+        summary["variance_split"] = variance_split.split(problem, design, HEADLINE)
     if with_files:
         _write(tree, summary, files, pictures, problem.file.ownership)
     return Done(tree, summary, problem.file.ownership)

@@ -397,6 +397,7 @@ class _Resolver(Asking):
                 (source,),
                 dated=catalog.years(name),
                 collected=fit["date"],
+                epistemic=found.epistemic.get(name),
             )
             for name, marginal in marginals.items()
         }
@@ -411,7 +412,12 @@ class _Resolver(Asking):
         words = f"on {what}; shipped prior {formatting.median_and_interval(middle, low, high, shipped.quantity.unit)}"
         source = Source(f"{self.pack.record['table']}, in {self.pack.folder}", str(self.pack.folder))
         return shipped._replace(
-            marginal=marginal, origin="calibrated", prior=words, sources=(source, *shipped.sources), missed=()
+            marginal=marginal,
+            origin="calibrated",
+            prior=words,
+            sources=(source, *shipped.sources),
+            missed=(),
+            epistemic=None,
         )
 
     def _fitted(self, name: str, prior: str, facts: Facts, path: yamlfile.Path_, pack: "Pack | None" = None) -> Input:
@@ -440,6 +446,7 @@ class _Resolver(Asking):
             selection.missed,
             catalog.years(prior, population["rows"]),
             fit["date"],
+            priors.epistemic_share(population, facts.covariates),
         )
         found = pack.calibrated(prior, facts, selection) if pack else None
         if found is None:

@@ -84,6 +84,38 @@ def _known_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
+_ENERGY_COLUMNS = ("measured machine or run", "accelerator", "measured W", "median W", "90% interval")
+
+
+def _energy_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Measured and predicted IT power per accelerator; none for a user's own table."""
+    return [
+        (
+            row["unit"],
+            row["accelerator"],
+            f"{row['measured_w']:.0f}",
+            f"{row['median_w']:.0f}",
+            "{:.0f} – {:.0f}".format(*row["interval_90"]),
+        )
+        for row in result.get("energy", {"rows": []})["rows"]
+    ]
+
+
+def _energy_sentence(found: Mapping[str, Any]) -> str:
+    return (
+        f"Energy once the hours are known, that is IT power per accelerator, of {found['n']} machines and runs that "
+        f"were measured, each from fits without it: mean |log error| {found['mean_abs_log_error']:.3f}, "
+        f"{found['coverage']['0.9']:.0%} inside the 90% interval, median p95/p5 {found['median_p95_over_p5']:.2f}."
+    )
+
+
+def _energy_markdown(result: Mapping[str, Any]) -> list[str]:
+    rows = _energy_rows(result)
+    if not rows:
+        return []
+    return ["## Energy given hours", _energy_sentence(result["energy"]), _markdown_table(_ENERGY_COLUMNS, rows)]
+
+
 def _group_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows = []
     for column, entries in result["groups"].items():
@@ -132,6 +164,8 @@ def text(result: Mapping[str, Any]) -> str:
     parts = [summary(result), _table(_COLUMNS, _metric_rows(result)), _table(_GROUP_COLUMNS, _group_rows(result))]
     if known := _known_rows(result):
         parts.append(_table(_KNOWN_COLUMNS, known))
+    if energy := _energy_rows(result):
+        parts += [_energy_sentence(result["energy"]), _table(_ENERGY_COLUMNS, energy)]
     return "\n\n".join([*parts, *filter(None, [_skipped_text(result)])])
 
 
@@ -191,6 +225,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         _markdown_table(_GROUP_COLUMNS, _group_rows(result)),
         "'of the median of others' is the CRPS relative to that of the median of other families; below 100% is better.",
         *_known_markdown(result),
+        *_energy_markdown(result),
         "## How it was made",
         _MADE[result["method"]],
         _skipped_text(result),

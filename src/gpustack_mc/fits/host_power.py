@@ -65,7 +65,8 @@ def machines(rows: list[Row], settings: dict[str, Any]) -> list[Machine]:
     ]  # fmt: skip
 
 
-def _mean(machine: Machine) -> dict[str, float]:
+def mean_of(machine: Machine) -> dict[str, float]:
+    """Effects that make the mean of a machine."""
     return {
         "intercept": 1.0,
         "log10_peak_tflops": float(np.log10(machine.peak_tflops)) - TERMS["log10_peak_tflops"],
@@ -78,7 +79,9 @@ def problem(rows: list[Row], settings: dict[str, Any]) -> Problem:
     measured = machines(rows, settings)
     return Problem(
         [
-            hierarchy.Row(float(np.log(m.host_w)), _mean(m), {"machines": 1.0}, m.name, tuple(r["id"] for r in m.rows))
+            hierarchy.Row(
+                float(np.log(m.host_w)), mean_of(m), {"machines": 1.0}, m.name, tuple(row["id"] for row in m.rows)
+            )
             for m in measured
         ],
         {
@@ -102,7 +105,7 @@ def fit(rows: list[Row], settings: dict[str, Any]) -> Fitted:
         grouped[machine.group].append(machine)
     populations = [
         population(
-            posterior, Member(_mean(held[0]), {"machines": 1.0}), LOG, [row for m in held for row in m.rows],
+            posterior, Member(mean_of(held[0]), {"machines": 1.0}), LOG, [row for m in held for row in m.rows],
             where={"accelerator": name},
             label=f"{name}: measured node or system power less the boards, with the network share",
             method=f"posterior predictive of a new machine; {len(held)} measured, generations pooled along peak",
@@ -112,7 +115,7 @@ def fit(rows: list[Row], settings: dict[str, Any]) -> Fitted:
     populations.append(
         regression_population(
             posterior, TERMS, Member({}, {"groups": 1.0, "machines": 1.0}), rows, where={}, peak=True,
-            cases=[_mean(held[0]) for held in grouped.values()],
+            cases=[mean_of(held[0]) for held in grouped.values()],
             label="Measured nodes and systems of all generations, by 16-bit peak FLOP/s",
             method=f"posterior predictive of a machine of a new generation, from {len(posed.rows)} machines",
         )

@@ -140,19 +140,6 @@ class Prediction(NamedTuple):
     log_goodput: np.ndarray
     expected: np.ndarray
 
-    def effective_draws(self) -> float:
-        """Kish's effective number of draws; when evidence leaves few, refit with the user's rows instead."""
-        weights = self.log_utilization.weights[0]
-        return float(weights.sum() ** 2 / (weights**2).sum())
-
-    def epistemic_share(self) -> np.ndarray:
-        """Share of the variance of log utilisation that better-known populations would remove, shape (rows,)."""
-        w = self.log_utilization.weights
-        mean = (w * self.log_utilization.means).sum(axis=1, keepdims=True)
-        total = (w * (self.log_utilization.sds**2 + (self.log_utilization.means - mean) ** 2)).sum(axis=1)
-        center = (w * self.expected).sum(axis=1, keepdims=True)
-        return (w * (self.expected - center) ** 2).sum(axis=1) / total
-
 
 def loss_at(probability: np.ndarray, mean: np.ndarray, shape: float) -> np.ndarray:
     r"""Quantiles of :math:`\ell`, where lost hours per productive hour :math:`e^\ell - 1` are Lomax-distributed.
