@@ -159,7 +159,9 @@ def test_correlated_inputs_have_their_rank_correlation(problem):
 
 def test_blocks_hold_what_correlations_connect():
     """c-a and a-e meet in one block, b-d is another, f is alone."""
-    shape = simulation_module.Shape("run", (), (), tuple("abcdef"), (), correlated=(2, 1, 0, 3, 4))  # rows are c, b, a, d, e
+    shape = simulation_module.Shape(
+        "run", (), (), tuple("abcdef"), (), correlated=(2, 1, 0, 3, 4)
+    )  # rows are c, b, a, d, e
     matrix = np.eye(5)
     for i, j in ((0, 2), (2, 4), (1, 3)):
         matrix[i, j] = matrix[j, i] = 0.4

@@ -55,3 +55,11 @@ def test_a_folder_in_the_way_of_the_file(tmp_path):
 )  # fmt: skip
 def test_slug_is_never_a_path(name, expected):
     assert slug(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [("llama-3.1-405b", "llama-3.1-405b"), ("plans/my.plan.yaml", "my.plan"), ("plan.yml", "plan"), ("-", "a name")],
+)
+def test_results_are_called_after_the_file_or_the_shipped_name(source, expected):
+    assert storage.stem(source, "a name") == expected

@@ -102,8 +102,7 @@ def _unknown(pairing: Pairing) -> bool:
 
 
 def _folder_name(sources: Sequence[str | Path], cases: Sequence[Case]) -> str:
-    stems = [case.problem.name if str(source) == "-" else Path(source).stem
-             for source, case in zip(sources, cases, strict=False)]  # fmt: skip
+    stems = [storage.stem(source, case.problem.name) for source, case in zip(sources, cases, strict=False)]
     return storage.slug("compare " + " ".join(stems))
 
 

@@ -109,7 +109,7 @@ def run_scenario(
     problem, gates = _asked(load_scenario(source, overrides, calibration), ask, fail_if)
     if pictures and problem.file.reliability is not None:
         pictures = [*pictures, "checkpoints"]
-    folder = out if out is not None else Path("reports") / storage.slug(_stem(source, problem.name))
+    folder = out if out is not None else Path("reports") / storage.slug(storage.stem(source, problem.name))
     made = with_files and not folder.exists()
     if with_files:
         storage.require_folder(folder)
@@ -188,10 +188,6 @@ def _load_meanwhile(*modules: str) -> None:
                 return
 
     threading.Thread(target=load, daemon=True).start()
-
-
-def _stem(source: str | Path, name: str) -> str:
-    return name if str(source) == "-" else Path(source).stem
 
 
 def _write(

@@ -124,10 +124,6 @@ def run_sites(
     return Done(summary, sites_text.text(summary))
 
 
-def _stem(source: str | Path, problem: Problem) -> str:
-    return problem.name if str(source) == "-" else Path(source).stem
-
-
 def _write(summary: dict[str, Any], files: Sequence[Path]) -> None:
     with storage.replacing_all(files) as (first, *picture):
         first.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")

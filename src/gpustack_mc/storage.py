@@ -17,6 +17,15 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", ascii_name.lower()).strip("-")[:80] or "scenario"
 
 
+def stem(source: str | Path, name: str) -> str:
+    """Return what to call the results of a scenario: its file without the suffix, or its name when it has no file.
+
+    The names of shipped scenarios have dots: ``llama-3.1-405b`` ends in no suffix.
+    """
+    path = Path(source)
+    return name if str(source) == "-" else path.stem if path.suffix in (".yaml", ".yml", ".json") else path.name
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path that takes the place of `path` when the block ends well, and vanishes when it does not.
