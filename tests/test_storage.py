@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from gpustack_mc.errors import GpustackError
-from gpustack_mc.storage import replacing, require_folder, slug, write_text
+from gpustack_mc.storage import replacing, require_folder, slug, stem, write_text
 
 
 def test_replaces_whole(tmp_path):
@@ -62,4 +62,4 @@ def test_slug_is_never_a_path(name, expected):
     [("llama-3.1-405b", "llama-3.1-405b"), ("plans/my.plan.yaml", "my.plan"), ("plan.yml", "plan"), ("-", "a name")],
 )
 def test_results_are_called_after_the_file_or_the_shipped_name(source, expected):
-    assert storage.stem(source, "a name") == expected
+    assert stem(source, "a name") == expected

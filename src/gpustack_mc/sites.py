@@ -107,7 +107,9 @@ def run_sites(
                          "16384 gives a chance to half a percent.")  # fmt: skip
     wanted = find_regions(regions, kind)
     problems, others = _problems(source, tuple(overrides), wanted, carbon_basis)
-    folder = out if out is not None else Path("reports") / storage.slug(f"sites {_stem(source, problems[0])}")
+    folder = (
+        out if out is not None else Path("reports") / storage.slug(f"sites {storage.stem(source, problems[0].name)}")
+    )
     if with_files:
         storage.require_folder(folder)
     if samples * len(wanted) > MOST_DRAWS:
