@@ -521,7 +521,7 @@ def validate(data: Path | None, refit: bool, out: Path | None, as_json: bool) ->
 @click.option("--columns", is_flag=True, help="List the columns that a table of runs may have.")
 @json_option
 def calibrate(table: Path | None, out: Path | None, refit: bool, columns: bool, as_json: bool) -> None:
-    """Update the priors with your own runs: TABLE is a CSV file, `run --priors` uses the pack that is written."""
+    """Update the priors with your own runs. TABLE is a CSV file; `--priors` of other commands uses what is written."""
     if columns:
         from gpustack_mc import listing
 
