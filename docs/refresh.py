@@ -37,11 +37,12 @@ class Folder:
         self.temporary.cleanup()
 
     def output_of(self, command: str) -> str:
-        """Run one quoted command and return what it prints."""
+        """Run one quoted command and return what it prints; `| head -N` keeps its first N lines."""
+        command, _, lines = command.partition(" | head -")
         environment = os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
         arguments = [sys.executable, "-m", *shlex.split(command.replace("gpustack-mc", "gpustack_mc", 1))]
         done = subprocess.run(arguments, cwd=self.path, env=environment, capture_output=True, text=True, check=True)
-        return done.stdout
+        return "".join(done.stdout.splitlines(keepends=True)[: int(lines)]) if lines else done.stdout
 
     def pictures(self) -> list[Path]:
         """Return the pictures that the commands have drawn."""

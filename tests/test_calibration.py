@@ -392,6 +392,49 @@ def test_columns_are_listed(capsys):
     assert {"accelerator_hours", "electricity_price"} <= {row["column"] for row in json.loads(found.output)}
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compare", "{plan}", "--vary", "ownership=own,rent", "--no-files"),
+        ("sites", "{plan}", "--regions", "US-TX,CA-QC", "--no-files"),
+        ("solve", "{plan}", "--for", "count", "--deadline", "14d"),
+        ("measure", "{plan}"),
+        ("explain", "{plan}", "accelerator_hours"),
+        ("cite", "{plan}"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_every_question_is_answered_with_a_pack(plan, made, capsys, arguments):
+    command = [argument.format(plan=plan) for argument in arguments] + ["--samples", "4096", "--json"]
+    assert invoke(*command) == 0
+    shipped = json.loads(capsys.readouterr().out)
+    assert invoke(*command, "--priors", made) == 0
+    assert json.loads(capsys.readouterr().out) != shipped
+    # That the pack was read, and did not merely stir the draws: without the folder there is no answer.
+    assert invoke(*command, "--priors", made / "nowhere") == 2
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == "no-pack"
+
+
+def test_solving_with_a_pack_holds_what_run_says_with_it(plan, made, capsys):
+    deadline = ("--deadline", "14d", "--samples", "4096", "--json", "--priors", made)
+    assert invoke("solve", plan, "--for", "count", *deadline) == 0
+    count = json.loads(capsys.readouterr().out)["solutions"][0]["value"]
+    assert invoke("run", plan, "--set", f"cluster.count={count:g}", "--no-files", *deadline) == 0
+    answers = json.loads(capsys.readouterr().out)["questions"]
+    # The same draws: the smallest whole number of accelerators at which the chance is 90%, one step is below 0.5%.
+    assert answers["deadline"]["probability"] == pytest.approx(0.9, abs=0.005)
+
+
+def test_scenarios_whose_utilisation_is_tied_differently_are_not_paired(plan, made, capsys):
+    assert invoke("compare", plan, "--vary", "cluster.count=512,4096", "--no-files", "--priors", made) == 2
+    assert "tie mfu and goodput" in capsys.readouterr().err
+
+
+def test_a_result_has_its_own_priors(tmp_path, made, capsys):
+    assert invoke("cite", tmp_path / "result.nc", "--priors", made) == 2
+    assert "--priors changes a scenario" in capsys.readouterr().err
+
+
 def test_check_says_what_was_calibrated(plan, made):
     found = checking.assumptions(plan, calibration=made)
     assert found["inputs"]["mfu"]["origin"] == "calibrated"

@@ -96,6 +96,17 @@ def test_the_calibration_table_is_the_published_one(readme, root):
     assert f"on {found['n']} published runs" in readme
 
 
+def test_the_table_of_what_more_knowledge_gives_is_the_published_one(readme, root):
+    found = json.loads((root / "reports" / "validation" / "validation.json").read_text(encoding="utf-8"))["known"]
+    names = {"exact_books": "hours are counted exactly", "one_earlier_run": "an earlier run of the team",
+             "reported_mfu": "the MFU that the run reports"}  # fmt: skip
+    assert set(names) == set(found)
+    for key, name in names.items():
+        m = found[key]
+        row = f"| {name} | {m['n']} | {m['coverage']['0.9']:.0%} | {m['mdape']:.0%} | {m['crps_log']:.3f}"
+        assert f"{row} | {m['median_p95_over_p5']:.1f} |" in readme
+
+
 @pytest.mark.parametrize("page", refresh.pages(), ids=lambda page: page.relative_to(refresh.ROOT).as_posix())
 def test_linked_files_exist(page):
     links = re.findall(r"\]\((?!http)([^)#\s]+)", page.read_text(encoding="utf-8"))

@@ -172,6 +172,7 @@ def run(
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/compare-...].")
 @click.option("--no-plots", is_flag=True, help="Draw no picture.")
 @click.option("--no-files", is_flag=True, help="Write no files at all.")
+@priors_option
 def compare(
     scenarios: tuple[str, ...],
     overrides: tuple[str, ...],
@@ -184,6 +185,7 @@ def compare(
     out: Path | None,
     no_plots: bool,
     no_files: bool,
+    calibration: Path | None,
 ) -> None:
     """Hold SCENARIOS against the first one on the same draws: chances, differences, and what drives them."""
     from gpustack_mc.compare import run_comparison
@@ -201,6 +203,7 @@ def compare(
         out=out,
         with_files=not no_files,
         with_plots=not no_plots,
+        calibration=calibration,
     )
     click.echo(json.dumps(done.summary, indent=2, allow_nan=False) if as_json else done.text)
 
@@ -220,6 +223,7 @@ def compare(
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/sites-...].")
 @click.option("--no-plots", is_flag=True, help="Draw no picture.")
 @click.option("--no-files", is_flag=True, help="Write no files at all.")
+@priors_option
 def sites(
     scenario: str,
     overrides: tuple[str, ...],
@@ -233,6 +237,7 @@ def sites(
     out: Path | None,
     no_plots: bool,
     no_files: bool,
+    calibration: Path | None,
 ) -> None:
     """Rank regions for SCENARIO on cost, carbon and water, each with its interval and its chance of being best."""
     from gpustack_mc.compilation import use_cache
@@ -251,6 +256,7 @@ def sites(
         out=out,
         with_files=not no_files,
         with_plots=not no_plots,
+        calibration=calibration,
     )
     click.echo(json.dumps(done.summary, indent=2, allow_nan=False) if as_json else done.text)
 
@@ -278,6 +284,7 @@ def report(result: Path, out: Path | None) -> None:
 @samples_option
 @seed_option
 @click.option("--svg", type=click.Path(path_type=Path), help="Write the chain as a picture to this file.")
+@priors_option
 def explain(
     scenario: str,
     output: str | None,
@@ -286,6 +293,7 @@ def explain(
     samples: int,
     seed: int,
     svg: Path | None,
+    calibration: Path | None,
 ) -> None:
     """Show how OUTPUT follows from the inputs: each step with equation, interval and share of the variance.
 
@@ -297,7 +305,7 @@ def explain(
     if output is not None:
         explain.require_output(output)
     with ProgressBar(shown=not as_json) as progress:
-        tree = result_of(scenario, overrides, samples=samples, seed=seed, progress=progress)
+        tree = result_of(scenario, overrides, samples=samples, seed=seed, progress=progress, calibration=calibration)
     found = explain.explain(tree, output)
     if svg is not None:
         storage.write_text(svg, chain_picture.svg_file(found))
@@ -317,7 +325,16 @@ def explain(
     show_default=True,
     help="What the paragraph is for; the energy disclosure follows Annex XI of the EU AI Act.",
 )
-def cite(scenario: str, overrides: tuple[str, ...], as_json: bool, samples: int, seed: int, style: str) -> None:
+@priors_option
+def cite(
+    scenario: str,
+    overrides: tuple[str, ...],
+    as_json: bool,
+    samples: int,
+    seed: int,
+    style: str,
+    calibration: Path | None,
+) -> None:
     """Write a paragraph to paste, with intervals, scope and basis, and BibTeX of the sources.
 
     SCENARIO may also be a result.nc.
@@ -326,7 +343,7 @@ def cite(scenario: str, overrides: tuple[str, ...], as_json: bool, samples: int,
     from gpustack_mc.reopening import result_of
 
     with ProgressBar(shown=not as_json) as progress:
-        tree = result_of(scenario, overrides, samples=samples, seed=seed, progress=progress)
+        tree = result_of(scenario, overrides, samples=samples, seed=seed, progress=progress, calibration=calibration)
     found = cite.cite(tree, style)
     click.echo(json.dumps(found._asdict(), indent=2) if as_json else f"{found.text}\n\n{found.bibtex}")
 
@@ -360,6 +377,7 @@ def init(file: Path) -> None:
 @samples_option
 @seed_option
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for solve.json and solve.png.")
+@priors_option
 def solve(
     scenario: str,
     overrides: tuple[str, ...],
@@ -374,6 +392,7 @@ def solve(
     samples: int,
     seed: int,
     out: Path | None,
+    calibration: Path | None,
     **limits: str | None,
 ) -> None:
     """Find the value of one quantity of SCENARIO for which a limit is kept with a probability."""
@@ -397,6 +416,7 @@ def solve(
         samples=samples,
         seed=seed,
         out=out,
+        calibration=calibration,
     )
     click.echo(json.dumps(found, indent=2, allow_nan=False) if as_json else solve_text.text(found))
 
@@ -419,6 +439,7 @@ def solve(
 @samples_option
 @seed_option
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for measure.json and measure.png.")
+@priors_option
 def measure(scenario: str, overrides: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Say which input of SCENARIO to measure first, and what knowing it is worth."""
     from gpustack_mc.compilation import use_cache
@@ -508,7 +529,7 @@ def validate(data: Path | None, refit: bool, out: Path | None, as_json: bool) ->
 @click.option("--columns", is_flag=True, help="List the columns that a table of runs may have.")
 @json_option
 def calibrate(table: Path | None, out: Path | None, refit: bool, columns: bool, as_json: bool) -> None:
-    """Update the priors with your own runs: TABLE is a CSV file, `run --priors` uses the pack that is written."""
+    """Update the priors with your own runs. TABLE is a CSV file; `--priors` of other commands uses what is written."""
     if columns:
         from gpustack_mc import listing
 

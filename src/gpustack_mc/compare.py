@@ -44,6 +44,7 @@ def run_comparison(
     out: Path | None = None,
     with_files: bool = True,
     with_plots: bool = True,
+    calibration: Path | None = None,
 ) -> Done:
     """Compare scenarios and write ``paired.nc``, ``comparison.json`` and ``comparison.png``, all or none.
 
@@ -65,6 +66,8 @@ def run_comparison(
         Folder of the results.
     with_files, with_plots : bool
         Whether to write at all, and to draw.
+    calibration : Path, optional
+        A prior pack for all of them, see `gpustack_mc.pack`.
 
     Raises
     ------
@@ -74,7 +77,7 @@ def run_comparison(
     if not FEWEST_SAMPLES <= samples <= MOST_SAMPLES:
         found = f"--samples {samples:,} is not between {FEWEST_SAMPLES} and {MOST_SAMPLES:,}."
         raise InputError("bad-samples", found, "65536 gives three digits.")
-    cases = tuple(load_cases(sources, tuple(overrides), tuple(vary)))
+    cases = tuple(load_cases(sources, tuple(overrides), tuple(vary), calibration))
     rows, notes = rows_of([case.problem for case in cases], outputs)
     require_alike([case.problem for case in cases], [name for row in rows for name in row.names])
     folder = out if out is not None else Path("reports") / _folder_name(sources, cases)
@@ -121,7 +124,12 @@ def _write(compared: Compared, summary: dict[str, Any], files: Sequence[Path]) -
 # ---- what is compared --------------------------------------------------------------------------------------------
 
 
-def load_cases(sources: Sequence[str | Path], overrides: tuple[str, ...], vary: tuple[str, ...]) -> Iterator[Case]:
+def load_cases(
+    sources: Sequence[str | Path],
+    overrides: tuple[str, ...],
+    vary: tuple[str, ...],
+    calibration: Path | None = None,
+) -> Iterator[Case]:
     """Read the scenarios, or the variants of the one scenario.
 
     Raises
@@ -143,7 +151,7 @@ def load_cases(sources: Sequence[str | Path], overrides: tuple[str, ...], vary: 
         raise InputError("too-many", f"there are {count} scenarios to compare.", f"Compare 2 to {MOST_SCENARIOS}.")
     for i in range(count):
         source, changes = (sources[0], variants[i]) if vary else (sources[i], ())
-        problem = load_scenario(source, overrides + changes)
+        problem = load_scenario(source, overrides + changes, calibration)
         said = ", ".join(change.partition("=")[0].rpartition(".")[2] + " " + change.partition("=")[2].strip()
                          for change in changes)  # fmt: skip
         name = said or ("as in the file" if vary else problem.name)

@@ -112,12 +112,17 @@ def couple(problems: Sequence[Problem], choice: Choice) -> Coupling:
     """
     first = problems[0]
     if any(p.correlated != first.correlated or not np.array_equal(p.correlation, first.correlation) for p in problems):
-        raise InputError(
-            "different-correlations",
-            "the scenarios state different correlations, so that their draws cannot be paired.",
-            "State the same `correlations` in all of them.",
-        )
+        raise _not_alike(problems)
     return _Builder(problems, choice).coupling()
+
+
+def _not_alike(problems: Sequence[Problem]) -> InputError:
+    """Return the error that says why draws cannot be paired: correlations that are stated, or that evidence brings."""
+    found, fix = "the scenarios state different correlations", "State the same `correlations` in all of them."
+    if all(p.file.correlations == problems[0].file.correlations for p in problems):
+        found = "your own runs tie mfu and goodput together, and not alike in all scenarios"
+        fix = "Leave --priors and `observed` out, or state mfu or goodput."
+    return InputError("different-correlations", f"{found}, so that their draws cannot be paired.", fix)
 
 
 def identity(item: Input) -> str:

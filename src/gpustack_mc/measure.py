@@ -38,6 +38,7 @@ def run_measure(
     samples: int = 65_536,
     seed: int = 0,
     out: Path | None = None,
+    calibration: Path | None = None,
 ) -> dict[str, Any]:
     """Say what measuring each uncertain input of a scenario would bring.
 
@@ -60,6 +61,8 @@ def run_measure(
         Of the design.
     out : Path, optional
         Folder for ``measure.json`` and a picture.
+    calibration : Path, optional
+        A prior pack, see `gpustack_mc.pack`.
 
     Returns
     -------
@@ -71,7 +74,7 @@ def run_measure(
     InputError
         The scenario or an option is wrong.
     """
-    document, overrides = read_document(source), tuple(overrides)
+    document, overrides = read_document(source, calibration), tuple(overrides)
     problem = resolve(document, overrides)
     if not 4096 <= samples <= 2**20:
         raise InputError("bad-samples", f"{samples:,} is not between 4,096 and 1,048,576.", "", Place("--samples"))

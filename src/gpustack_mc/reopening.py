@@ -73,6 +73,7 @@ def result_of(
     samples: int = 65_536,
     seed: int = 0,
     progress: Callable[[float], None] = lambda share: None,
+    calibration: Path | None = None,
 ) -> xr.DataTree:
     """Return a result: the one in a file, or that of a scenario.
 
@@ -80,7 +81,7 @@ def result_of(
     ----------
     source : str or Path
         A ``result.nc``, or a scenario as `gpustack_mc.scenario.load_scenario` takes it.
-    overrides, samples, seed, progress
+    overrides, samples, seed, progress, calibration
         Of the scenario, see `gpustack_mc.run.run_scenario`; a result has its own.
 
     Raises
@@ -89,15 +90,23 @@ def result_of(
         Bad input.
     """
     if Path(source).suffix == SUFFIX:
-        if overrides:
-            found = "--set changes a scenario, and this is a result."
+        if overrides or calibration is not None:
+            found = f"{'--set' if overrides else '--priors'} changes a scenario, and this is a result."
             raise InputError("set-on-result", found, "Name the scenario.", Place(str(source)))
         return open_result(Path(source))
     from gpustack_mc.compilation import use_cache
     from gpustack_mc.run import run_scenario
 
     use_cache()
-    return run_scenario(source, overrides, samples=samples, seed=seed, with_files=False, progress=progress).tree
+    return run_scenario(
+        source,
+        overrides,
+        samples=samples,
+        seed=seed,
+        with_files=False,
+        progress=progress,
+        calibration=calibration,
+    ).tree
 
 
 def _refusal(path: Path, code: str, found: str, fix: str) -> InputError:

@@ -44,17 +44,20 @@ def load_scenario(
     InputError
         Anything wrong with the file, with its place and the remedy.
     """
-    return resolve(read_document(source), overrides, priors)
+    return resolve(read_document(source, priors), overrides)
 
 
-def read_document(source: str | Path) -> yamlfile.Document:
-    """Read the document of a scenario, which `resolve` may be asked to resolve many times."""
-    return yamlfile.parse(*yamlfile.read_text(source))
+def read_document(source: str | Path, priors: "Pack | Path | str | None" = None) -> yamlfile.Document:
+    """Read the document of a scenario, which `resolve` may be asked to resolve many times, with these priors."""
+    document = yamlfile.parse(*yamlfile.read_text(source))
+    if isinstance(priors, str | Path):
+        from gpustack_mc import pack
+
+        priors = pack.load(priors)
+    return document._replace(pack=priors)
 
 
-def resolve(
-    document: yamlfile.Document, overrides: Iterable[str] = (), calibration: "Pack | Path | str | None" = None
-) -> Problem:
+def resolve(document: yamlfile.Document, overrides: Iterable[str] = ()) -> Problem:
     """Check and resolve a scenario whose document was read; the document stays as it is.
 
     Raises
@@ -62,20 +65,16 @@ def resolve(
     InputError
         As `load_scenario`.
     """
-    if isinstance(calibration, str | Path):
-        from gpustack_mc import pack
-
-        calibration = pack.load(calibration)
     own = document._replace(data=copy.deepcopy(document.data))
-    return _Resolver(own, tuple(overrides), calibration).problem()
+    return _Resolver(own, tuple(overrides)).problem()
 
 
 class _Resolver(Asking):
     """Gives every quantity of the model its distribution, from the document or from a prior."""
 
-    def __init__(self, document: yamlfile.Document, overrides: tuple[str, ...], calibration: "Pack | None" = None):
+    def __init__(self, document: yamlfile.Document, overrides: tuple[str, ...]):
         super().__init__(document, overrides)
-        self.pack = calibration
+        self.pack: Pack | None = document.pack
 
     def problem(self) -> Problem:
         file = self.structure()

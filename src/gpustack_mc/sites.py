@@ -17,7 +17,8 @@ from gpustack_mc.errors import InputError, did_you_mean, option_place
 from gpustack_mc.paired import Pairing
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.scenario import load_scenario
+from gpustack_mc.scenario import read_document, resolve
+from gpustack_mc.yamlfile import Document
 
 MOST_REGIONS = 400
 SAMPLES = (256, 2**17)
@@ -73,6 +74,7 @@ def run_sites(
     out: Path | None = None,
     with_files: bool = True,
     with_plots: bool = True,
+    calibration: Path | None = None,
 ) -> Done:
     """Rank regions for one scenario and write ``sites.json`` and ``sites.png``, both or none.
 
@@ -96,6 +98,8 @@ def run_sites(
         Folder of the results.
     with_files, with_plots : bool
         Whether to write at all, and to draw.
+    calibration : Path, optional
+        A prior pack, see `gpustack_mc.pack`.
 
     Raises
     ------
@@ -107,9 +111,8 @@ def run_sites(
                          "16384 gives a chance to half a percent.")  # fmt: skip
     wanted = find_regions(regions, kind)
     problems, others = _problems(source, tuple(overrides), wanted, carbon_basis)
-    folder = (
-        out if out is not None else Path("reports") / storage.slug(f"sites {storage.stem(source, problems[0].name)}")
-    )
+    called = storage.slug(f"sites {storage.stem(source, problems[0].name)}")
+    folder = out if out is not None else Path("reports") / called
     if with_files:
         storage.require_folder(folder)
     if samples * len(wanted) > MOST_DRAWS:
@@ -176,19 +179,19 @@ def find_regions(regions: str, kind: str) -> list[Region]:
 
 
 def _problems(
-    source: str | Path, overrides: tuple[str, ...], regions: Sequence[Region], basis: str
+    document: Document, overrides: tuple[str, ...], regions: Sequence[Region], basis: str
 ) -> tuple[list[Problem], dict[str, int]]:
-    """Read the scenario once for each region, all on one carbon basis; also how many have data on each basis."""
-    plain = load_scenario(source, overrides)
+    """Resolve the scenario once for each region, all on one carbon basis; also how many have data on each basis."""
+    plain = resolve(document, overrides)
     stated = basis or plain.file.site.carbon_basis or ""
     if plain.inputs["grid_intensity"].origin == "entered":
-        return [load_scenario(source, (*overrides, f"site.region={region.id}")) for region in regions], {}
+        return [resolve(document, (*overrides, f"site.region={region.id}")) for region in regions], {}
     places = {candidate: [_known_at(region, candidate) for region in regions] for candidate in ("direct", "lifecycle")}
     having = {candidate: sum(place is not None for place in found) for candidate, found in places.items()}
     # Figures of a region itself count before those of its country, which would not tell two states apart.
     own = {c: sum(p == r.id for p, r in zip(places[c], regions, strict=True)) for c in places}
     chosen = f"site.carbon_basis={stated or max(having, key=lambda candidate: (own[candidate], having[candidate]))}"
-    return [load_scenario(source, (*overrides, f"site.region={region.id}", chosen)) for region in regions], having
+    return [resolve(document, (*overrides, f"site.region={region.id}", chosen)) for region in regions], having
 
 
 def _known_at(region: Region, basis: str) -> str | None:

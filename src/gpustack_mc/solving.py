@@ -43,6 +43,7 @@ def run_solve(
     samples: int = 65_536,
     seed: int = 0,
     out: Path | None = None,
+    calibration: Path | None = None,
 ) -> dict[str, Any]:
     """Solve a scenario for one quantity.
 
@@ -70,6 +71,8 @@ def run_solve(
         Of the design.
     out : Path, optional
         Folder for ``solve.json`` and a picture.
+    calibration : Path, optional
+        A prior pack, see `gpustack_mc.pack`.
 
     Returns
     -------
@@ -85,7 +88,7 @@ def run_solve(
     if instead is not None and name != knobs.SERVED:
         raise InputError("bad-option", f"it does not go with --for {name}.", "Use --for served-tokens.",
                          Place("--instead"))  # fmt: skip
-    document = read_document(source)
+    document = read_document(source, calibration)
     base = resolve(document, overrides)
     if not 256 <= samples <= 2**20:
         raise InputError("bad-samples", f"{samples:,} is not between 256 and 1,048,576.", "", Place("--samples"))

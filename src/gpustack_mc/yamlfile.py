@@ -38,6 +38,8 @@ class Document(NamedTuple):
         The source, kept for the provenance of the result.
     keys, values : dict
         Path to (line, column), counted from 1, of a key and of a value.
+    pack : object
+        The prior pack that the document is resolved with, None for the shipped priors.
     """
 
     data: Any
@@ -45,6 +47,7 @@ class Document(NamedTuple):
     text: str
     keys: dict[Path_, tuple[int, int]]
     values: dict[Path_, tuple[int, int]]
+    pack: Any = None
 
     def place(self, path: Path_, *, key: bool = False) -> Place:
         """Return where a path stands; of an absent one, where its nearest parent stands."""
