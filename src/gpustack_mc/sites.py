@@ -132,9 +132,9 @@ def _write(summary: dict[str, Any], files: Sequence[Path]) -> None:
     with storage.replacing_all(files) as (first, *picture):
         first.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         for path in picture:
-            from gpustack_mc import decision_figures, figures
+            from gpustack_mc import decision_figures, pages
 
-            figures.save(decision_figures.site_plot(summary), path)
+            pages.save(decision_figures.site_plot(summary), path)
 
 
 # ---- which regions, on which basis -------------------------------------------------------------------------------
