@@ -285,8 +285,9 @@ def _row_texts(axes: "Axes", y: int, row: Row, span: _Span, limits: tuple[float,
     paper = {"facecolor": pages.BAND if y % 2 == 0 else "white", "edgecolor": "none", "pad": 1}
 
     def write(log: float, text: str, offset: tuple[float, float], align: str, **style: Any) -> None:
-        axes.annotate(text, (math.exp(log), y), offset, textcoords="offset points", ha=align, va="center", parse_math=False,
-                      zorder=1.5, bbox=paper, **({"fontsize": 8, "color": pages.INK} | style))  # fmt: skip
+        axes.annotate(text, (math.exp(log), y), offset, textcoords="offset points", ha=align, va="center",
+                      parse_math=False, zorder=1.5, bbox=paper,
+                      **({"fontsize": 8, "color": pages.INK} | style))  # fmt: skip
 
     write(span.left, row.text(LOW), (-8 if span.clipped else -5, 0), "right")
     write(span.right, row.text(HIGH), (5, 0), "left")
