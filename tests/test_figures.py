@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack_mc import figures
+from gpustack_mc import figures, forest, pages
 from gpustack_mc.design import make_design
 from gpustack_mc.result import to_datatree
 from gpustack_mc.scenario import load_scenario
@@ -103,7 +103,7 @@ def contents(figure):
     return [text.get_text() for text, _ in texts(figure)]
 
 
-def forest(figure):
+def forest_axes(figure):
     return figure.axes[1]
 
 
@@ -135,7 +135,7 @@ def test_no_text_is_cut_or_overlaps_another(case, plot):
 
 @pytest.mark.parametrize("case", ["many", "narrow", "below zero"])
 def test_marks_do_not_lie_on_values(case):
-    axes = forest(drawn(case, "outputs"))
+    axes = forest_axes(drawn(case, "outputs"))
     marks = [line for line in axes.lines if line.get_marker() in "D<>" and line.get_gid()]
     values = [text for text in axes.texts if not text.get_text().startswith("published")]
     for mark in marks:
@@ -147,7 +147,7 @@ def test_marks_do_not_lie_on_values(case):
 
 @pytest.mark.parametrize(("low", "high"), [(-0.004, 0.004), (-0.2, 0.3), (-0.9, 0.6), (-2, 5), (-8, 9), (-20, 1)])
 def test_ratio_ticks_are_few_apart_and_reach_both_sides(low, high):
-    ticks = figures._ratio_ticks((low, high), 6.0)
+    ticks = forest._ratio_ticks((low, high), 6.0)
     assert 1.0 in ticks
     assert 3 <= len(ticks) <= 11
     logs = np.log(ticks)
@@ -156,21 +156,21 @@ def test_ratio_ticks_are_few_apart_and_reach_both_sides(low, high):
 
 
 def test_ratio_labels_read_as_factors():
-    assert [figures._ratio_label(tick) for tick in (0.5, 1.0, 1.05, 1e4)] == ["÷2", "median", "×1.05", "×10,000"]
+    assert [forest._ratio_label(tick) for tick in (0.5, 1.0, 1.05, 1e4)] == ["÷2", "median", "×1.05", "×10,000"]
 
 
 @given(st.text(min_size=1, max_size=120), st.integers(1, 4))
 def test_wrapped_text_fits(text, count):
-    lines = figures._wrap(text, 1.5, 8, count)
+    lines = pages.wrap(text, 1.5, 8, count)
     assert len(lines) <= count
-    assert all(figures._measure(8, "normal")(line) <= 1.5 for line in lines)
+    assert all(pages.measure(8, "normal")(line) <= 1.5 for line in lines)
 
 
 # ---- intervals ---------------------------------------------------------------------------------------------------
 
 
 def test_lines_and_dots_are_the_quantiles_of_the_draws():
-    axes = forest(drawn("many", "outputs"))
+    axes = forest_axes(drawn("many", "outputs"))
     names = list(figures.OUTPUT_ROWS)
     names.insert(names.index("facility_power_mw") + 1, "programme_energy_mwh")
     thin, thick = lines_of_width(axes, 1.3), lines_of_width(axes, 5.5)
@@ -188,7 +188,7 @@ def test_lines_and_dots_are_the_quantiles_of_the_draws():
 
 
 def test_published_value_is_marked_at_its_ratio():
-    axes = forest(drawn("many", "outputs"))
+    axes = forest_axes(drawn("many", "outputs"))
     marks = {line.get_gid(): line for line in axes.lines if line.get_gid()}
     median = float(np.median(tree("many")["prior_predictive"]["training_days"]))
     assert marks["published:training_days"].get_xdata()[0] == pytest.approx(30 / median)
@@ -200,9 +200,9 @@ def test_published_value_is_marked_at_its_ratio():
 
 def test_published_value_far_away_does_not_squeeze_the_intervals():
     figure = drawn("many", "outputs")
-    mark = next(line for line in forest(figure).lines if line.get_gid() == "published:energy_mwh")
+    mark = next(line for line in forest_axes(figure).lines if line.get_gid() == "published:energy_mwh")
     assert mark.get_marker() == ">"
-    assert forest(figure).get_xlim()[1] < 50
+    assert forest_axes(figure).get_xlim()[1] < 50
     assert any("A triangle" in text for text in contents(figure))
     assert not any("A triangle" in text for text in contents(drawn("narrow", "outputs")))
 
@@ -247,7 +247,7 @@ def test_inputs_carry_unit_and_origin_widest_first():
 
 def test_interval_that_reaches_zero_ends_in_an_arrow_with_its_true_value():
     figure = drawn("below zero", "inputs")
-    assert sum(line.get_marker() == "<" for line in forest(figure).lines) == 2
+    assert sum(line.get_marker() == "<" for line in forest_axes(figure).lines) == 2
     shown = contents(figure)
     assert any(text.startswith("-$0.0") for text in shown)
     assert any("An arrow" in text for text in shown)
@@ -257,7 +257,7 @@ def test_median_below_zero_is_written_not_drawn():
     overrides = ("electricity_price={dist: normal, mean: -0.03, sd: 0.03}", "mfu={low: 0.3, high: 0.5}")
     found = to_datatree(simulate(load_scenario(SCENARIO, overrides), make_design(1024)))
     figure = figures.input_plot(found)
-    assert len(lines_of_width(forest(figure), 1.3)) == 1
+    assert len(lines_of_width(forest_axes(figure), 1.3)) == 1
     assert any("has no ratios: electricity_price -$0.03" in text for text in contents(figure))
 
 
@@ -357,10 +357,10 @@ def test_odd_names_are_drawn_literally():
 
 def test_equal_pictures_are_equal_files_whatever_the_users_style(tmp_path):
     first, second = tmp_path / "first.png", tmp_path / "second.png"
-    figures.save(figures.interval_plot(tree("one")), first)
+    pages.save(figures.interval_plot(tree("one")), first)
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "font.family": "serif", "savefig.dpi": 20,
                                 "savefig.bbox": "tight", "axes.grid": True, "lines.linewidth": 9}):  # fmt: skip
-        figures.save(figures.interval_plot(tree("one")), second)
+        pages.save(figures.interval_plot(tree("one")), second)
     assert first.read_bytes() == second.read_bytes()
     assert b"matplotlib" not in first.read_bytes().lower()
 
@@ -391,7 +391,7 @@ def test_colours_stay_apart_in_grey():
         high, low = sorted((luminance(one), luminance(other)), reverse=True)
         return (high + 0.05) / (low + 0.05)
 
-    assert contrast(figures._BLUE, figures._TINT) > 3
-    assert contrast(figures._BLUE, "white") > 3
-    assert contrast(figures._GREY, figures._BAND) > 4.5
+    assert contrast(pages.BLUE, pages.TINT) > 3
+    assert contrast(pages.BLUE, "white") > 3
+    assert contrast(pages.GREY, pages.BAND) > 4.5
     assert math.isclose(contrast("white", "black"), 21)

@@ -12,7 +12,9 @@ from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError
 from gpustack_mc.quantities import BY_NAME, INPUTS, OUTPUTS
 from gpustack_mc.scenario import load_scenario
-from gpustack_mc.simulate import PROBABILITIES, simulate
+from gpustack_mc.shapes import Shape, blocks_of
+from gpustack_mc.simulate import simulate
+from gpustack_mc.tallies import PROBABILITIES
 
 # Every input fixed: tests then free the ones they are about.
 FIXED = {
@@ -159,14 +161,13 @@ def test_correlated_inputs_have_their_rank_correlation(problem):
 
 def test_blocks_hold_what_correlations_connect():
     """c-a and a-e meet in one block, b-d is another, f is alone."""
-    shape = simulation_module.Shape(
-        "run", (), (), tuple("abcdef"), (), correlated=(2, 1, 0, 3, 4)
-    )  # rows are c, b, a, d, e
+    # Rows of the matrix are c, b, a, d, e.
+    shape = Shape("", (), (), varying=tuple("abcdef"), phases=(), correlated=(2, 1, 0, 3, 4))
     matrix = np.eye(5)
     for i, j in ((0, 2), (2, 4), (1, 3)):
         matrix[i, j] = matrix[j, i] = 0.4
-    assert simulation_module._blocks(shape, matrix) == [("a", "c", "e"), ("b", "d"), ("f",)]
-    assert simulation_module._blocks(shape._replace(correlated=()), np.zeros((0, 0))) == [(k,) for k in "abcdef"]
+    assert blocks_of(shape, matrix) == [("a", "c", "e"), ("b", "d"), ("f",)]
+    assert blocks_of(shape._replace(correlated=()), np.zeros((0, 0))) == [(k,) for k in "abcdef"]
 
 
 # ---- large designs ----

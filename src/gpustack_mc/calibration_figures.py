@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from gpustack_mc import figures, formatting
+from gpustack_mc import formatting, pages
 from gpustack_mc.quantities import BY_NAME
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def before_after(inputs: Mapping[str, Mapping[str, Any]], table: str) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with figures._own_style():
+    with pages.own_style():
         height = _HEAD + _ROW * len(inputs) + _FOOT
         figure = Figure(figsize=(_WIDTH, height), facecolor="white")
         FigureCanvasAgg(figure)

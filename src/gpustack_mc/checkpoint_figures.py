@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from gpustack_mc import failures, figures, formatting
+from gpustack_mc import failures, formatting, pages
 from gpustack_mc.constants import HOURS_PER_DAY, MINUTES_PER_HOUR
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def checkpoint_plot(tree: xr.DataTree) -> "Figure":
     draws = _draws(tree)
     name = " ".join(str(tree.attrs["name"]).split())
     said = "Median, 50% and 90% equal-tailed bands; left, what an interval costs; right, what more accelerators bring"
-    with figures._own_style(), jax.enable_x64(True):
-        figure, top = figures._page(_WIDTH, (name, said), _HEIGHT + _BOTTOM, _caption(draws))
-        room = (_WIDTH - 2 * figures._MARGIN - 2 * _LEFT - _GAP) / 2
-        left = figures._MARGIN + _LEFT
+    with pages.own_style(), jax.enable_x64(True):
+        figure, top = pages.make_page(_WIDTH, (name, said), _HEIGHT + _BOTTOM, _caption(draws))
+        room = (_WIDTH - 2 * pages.MARGIN - 2 * _LEFT - _GAP) / 2
+        left = pages.MARGIN + _LEFT
         _intervals(_axes(figure, left, top, room), draws)
         if draws.same_count:
             _counts(_axes(figure, left + room + _GAP + _LEFT, top, room), draws)
@@ -164,7 +164,7 @@ def _time(minutes: float) -> str:
 
 
 def _axes(figure: "Figure", left: float, top: float, width: float) -> "Axes":
-    axes = figures._axes(figure, left, top - 0.3, width, _HEIGHT - 0.3)
+    axes = pages.place_axes(figure, left, top - 0.3, width, _HEIGHT - 0.3)
     axes.tick_params(length=2.5, labelsize=8, colors=_GREY, labelleft=True)
     axes.grid(color=_LINE, linewidth=0.6)
     axes.set_axisbelow(True)

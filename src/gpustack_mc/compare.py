@@ -116,9 +116,9 @@ def _write(compared: Compared, summary: dict[str, Any], files: Sequence[Path]) -
         write(comparison.to_datatree(compared), draws)
         text.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         for path in picture:
-            from gpustack_mc import decision_figures, figures
+            from gpustack_mc import decision_figures, pages
 
-            figures.save(decision_figures.comparison_plot(summary), path)
+            pages.save(decision_figures.comparison_plot(summary), path)
 
 
 # ---- what is compared --------------------------------------------------------------------------------------------

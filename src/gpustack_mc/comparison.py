@@ -11,7 +11,7 @@ from gpustack_mc.paired import ROUNDING, DifferenceIndices, Paired
 from gpustack_mc.problem import Input, Problem
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 from gpustack_mc.sensitivity import Indices, replicate_error
-from gpustack_mc.simulate import PROBABILITIES
+from gpustack_mc.tallies import PROBABILITIES
 
 if TYPE_CHECKING:
     import xarray as xr

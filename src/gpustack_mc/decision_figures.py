@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import figures, formatting
+from gpustack_mc import figures, forest, formatting, pages
 from gpustack_mc.answering import percent
 from gpustack_mc.comparison_text import spoken_row
 from gpustack_mc.quantities import BY_NAME
@@ -57,9 +57,9 @@ def comparison_plot(summary: Mapping[str, Any]) -> "Figure":
     others = ", ".join(_named(case) for case in scenarios[1:])
     header = [f"{others} against {_named(scenarios[0])}", _said(summary)]
     caption = _comparison_caption(summary, keys, same, drawn)
-    with figures._own_style():
+    with pages.own_style():
         if not drawn:
-            return figures._message(header, "Nothing differs between these scenarios.", caption)
+            return pages.message(header, "Nothing differs between these scenarios.", caption)
         return _draw_comparison(summary, drawn, header, caption)
 
 
@@ -118,14 +118,14 @@ def _draw_comparison(summary: Mapping[str, Any], keys: Sequence[str], header: Se
     step = 0.24
     row = 0.16 + step * len(scenarios)
     height, title, foot = row * len(keys), 0.34, 0.5
-    figure, top = figures._page(_WIDTH, header, title + height + foot, caption)
-    room = _WIDTH - 2 * figures._MARGIN - _LABELS - _GAP
+    figure, top = pages.make_page(_WIDTH, header, title + height + foot, caption)
+    room = _WIDTH - 2 * pages.MARGIN - _LABELS - _GAP
     widths = (0.56 * room, 0.44 * room)
-    labels = figures._axes(figure, figures._MARGIN, top - title, _LABELS, height)
-    left = figures._axes(figure, figures._MARGIN + _LABELS, top - title, widths[0], height)
-    right = figures._axes(figure, figures._MARGIN + _LABELS + widths[0] + _GAP, top - title, widths[1], height)
+    labels = pages.place_axes(figure, pages.MARGIN, top - title, _LABELS, height)
+    left = pages.place_axes(figure, pages.MARGIN + _LABELS, top - title, widths[0], height)
+    right = pages.place_axes(figure, pages.MARGIN + _LABELS + widths[0] + _GAP, top - title, widths[1], height)
     for axes in (labels, left, right):
-        figures._bands(axes, len(keys))
+        pages.bands(axes, len(keys))
     _names(labels, [(_label(key), _unit(scenarios[0]["outputs"][key])) for key in keys])
     first = scenarios[0]["label"]
     absolute, ratios = [], []
@@ -151,7 +151,7 @@ def _draw_comparison(summary: Mapping[str, Any], keys: Sequence[str], header: Se
 
 
 def _titled(axes: "Axes", text: str) -> None:
-    axes.set_xlabel(text, fontsize=8, color=figures._GREY)
+    axes.set_xlabel(text, fontsize=8, color=pages.GREY)
 
 
 def _color(number: int) -> str:
@@ -160,7 +160,7 @@ def _color(number: int) -> str:
 
 def _unit(entry: Mapping[str, Any]) -> str:
     scope = f" · {entry['scope']}" if entry["scope"] else ""
-    return figures._readable_unit(entry["unit"]) + scope
+    return figures.readable_unit(entry["unit"]) + scope
 
 
 def _amount(entry: Mapping[str, Any]) -> str:
@@ -176,10 +176,10 @@ def _names(axes: "Axes", names: Sequence[tuple[str, str]]) -> None:
     axes.set_xticks([])
     for i, (name, below) in enumerate(names):
         room = _LABELS - 0.1
-        axes.annotate(figures._fit(figures._drawable(name), room, 9), (0.02, i), (0, 2), textcoords="offset points",
+        axes.annotate(pages.fit(pages.drawable(name), room, 9), (0.02, i), (0, 2), textcoords="offset points",
                       fontsize=9, va="bottom", parse_math=False)  # fmt: skip
-        axes.annotate(figures._fit(figures._drawable(below), room, 7), (0.02, i), (0, -1), textcoords="offset points",
-                      fontsize=7, va="top", color=figures._GREY, parse_math=False)  # fmt: skip
+        axes.annotate(pages.fit(pages.drawable(below), room, 7), (0.02, i), (0, -1), textcoords="offset points",
+                      fontsize=7, va="top", color=pages.GREY, parse_math=False)  # fmt: skip
 
 
 def _forest(figure: "Figure", labels: "Axes", axes: "Axes", bars: Sequence[_Bar], width: float) -> None:
@@ -187,8 +187,8 @@ def _forest(figure: "Figure", labels: "Axes", axes: "Axes", bars: Sequence[_Bar]
     low, high = _limits(bars, width)
     for color in dict.fromkeys(bar.color for bar in bars):
         some = [bar for bar in bars if bar.color == color]
-        figures._arviz_forest(figure, labels, axes, [b.logs for b in some], [b.y for b in some], color, 4.0)
-    figures._ratio_axis(axes, (low, high), width)
+        forest.arviz_forest(figure, labels, axes, [b.logs for b in some], [b.y for b in some], color, 4.0)
+    forest.ratio_axis(axes, (low, high), width)
     axes.set_xticks(axes.get_xticks(), [_plain_ratio(tick) for tick in axes.get_xticks()])
     for bar in bars:
         axes.annotate(bar.text, (math.exp(bar.logs[-1]), bar.y), (5, 0), textcoords="offset points", va="center",
@@ -203,7 +203,7 @@ def _plain_ratio(tick: float) -> str:
 
 def _limits(bars: Sequence[_Bar], width: float, around: float = 0.0) -> tuple[float, float]:
     """Return limits between which all bars fit with the texts at their upper ends."""
-    measured = figures._measure(_SIZE, "normal")
+    measured = pages.measure(_SIZE, "normal")
     texts = [measured(bar.text) + 0.15 for bar in bars]
     low = min([around, *(float(bar.logs[0]) for bar in bars)])
     high = max([around, *(float(bar.logs[-1]) for bar in bars)])
@@ -246,28 +246,28 @@ def site_plot(summary: Mapping[str, Any]) -> "Figure":
     ]
     if more := len(summary["regions"]) - len(rows):
         caption.append(f"{more} more regions are in sites.json.")
-    with figures._own_style():
+    with pages.own_style():
         return _draw_sites(summary, rows, header, " ".join(caption))
 
 
 def _draw_sites(summary: Mapping[str, Any], rows: Mapping[str, Any], header: Sequence[str], caption: str) -> "Figure":
     step, title, foot = 0.25, 0.34, 0.45
     height = step * len(rows)
-    figure, top = figures._page(_WIDTH, header, title + height + foot, caption)
+    figure, top = pages.make_page(_WIDTH, header, title + height + foot, caption)
     criteria = summary["criteria"]
-    width = (_WIDTH - 2 * figures._MARGIN - _LABELS - (len(criteria) - 1) * _GAP) / len(criteria)
-    labels = figures._axes(figure, figures._MARGIN, top - title, _LABELS, height)
-    figures._bands(labels, len(rows))
+    width = (_WIDTH - 2 * pages.MARGIN - _LABELS - (len(criteria) - 1) * _GAP) / len(criteria)
+    labels = pages.place_axes(figure, pages.MARGIN, top - title, _LABELS, height)
+    pages.bands(labels, len(rows))
     labels.set_xlim(0, _LABELS)
     labels.set_xticks([])
     for i, (name, row) in enumerate(rows.items()):
-        text = figures._fit(figures._drawable(name if name == row["name"] else f"{name}  {row['name']}"), _LABELS, 8)
+        text = pages.fit(pages.drawable(name if name == row["name"] else f"{name}  {row['name']}"), _LABELS, 8)
         labels.text(0.02, i, text, fontsize=8, va="center", parse_math=False)
     for number, (key, criterion) in enumerate(criteria.items()):
-        left = figures._MARGIN + _LABELS + number * (width + _GAP)
-        axes = figures._axes(figure, left, top - title, width, height)
-        figures._bands(axes, len(rows))
-        figures._write(figure, left, top - 0.06, figures._Block([figures._fit(criterion["label"], width, 8.5, "bold")],
+        left = pages.MARGIN + _LABELS + number * (width + _GAP)
+        axes = pages.place_axes(figure, left, top - title, width, height)
+        pages.bands(axes, len(rows))
+        pages.write(figure, left, top - 0.06, pages.Block([pages.fit(criterion["label"], width, 8.5, "bold")],
                                                                8.5, "bold"))  # fmt: skip
         found = [row[key] for row in rows.values()]
         _site_panel(figure, labels, axes, found, criterion["unit"], width)
@@ -284,14 +284,14 @@ def _site_panel(
     for i, entry in enumerate(found):
         if entry["rank"] is None:
             axes.text(0.02, i, "no data", transform=axes.get_yaxis_transform(), fontsize=7, va="center",
-                      color=figures._GREY)  # fmt: skip
+                      color=pages.GREY)  # fmt: skip
     if not known:
         axes.set_xticks([])
         return
     bars = [_Bar(i, _logs(entry), best_words(dict(entry)), COLORS[1]) for i, entry in known]
     middle = float(np.median([bar.logs[2] for bar in bars]))
     low, high = _limits(bars, width, middle)
-    figures._arviz_forest(figure, labels, axes, [bar.logs for bar in bars], [bar.y for bar in bars], COLORS[1], 3.5)
+    forest.arviz_forest(figure, labels, axes, [bar.logs for bar in bars], [bar.y for bar in bars], COLORS[1], 3.5)
     axes.set_xscale("log")
     axes.set_xlim(math.exp(low), math.exp(high))
     # One unit for the whole axis, that of the middle.
@@ -299,11 +299,11 @@ def _site_panel(
     ticks = _amount_ticks((low, high), width, lambda tick: _tick(tick, unit_step))
     axes.set_xticks(ticks, [_tick(tick, unit_step) for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.grid(axis="x", color=figures._LINE, linewidth=0.7)
+    axes.grid(axis="x", color=pages.LINE, linewidth=0.7)
     axes.set_axisbelow(True)
     for bar in bars:
         axes.annotate(bar.text, (math.exp(bar.logs[-1]), bar.y), (4, 0), textcoords="offset points", va="center",
-                      fontsize=7, color=figures._GREY, parse_math=False)  # fmt: skip
+                      fontsize=7, color=pages.GREY, parse_math=False)  # fmt: skip
 
 
 def _tick(tick: float, step: formatting.Step) -> str:
@@ -314,7 +314,7 @@ def _amount_ticks(limits: tuple[float, float], width: float, text: Callable[[flo
     """Choose the finest of the usual series whose labels do not touch."""
     low, high = limits
     powers = range(math.floor(low / math.log(10)) - 1, math.ceil(high / math.log(10)) + 2)
-    measured = figures._measure(8, "normal")
+    measured = pages.measure(8, "normal")
     for digits in ((1, 2, 5), (1, 3), (1,)):
         for every in (1, 2, 3):
             ticks = [digit * 10.0**power for power in powers if power % every == 0 for digit in digits]

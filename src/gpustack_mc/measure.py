@@ -227,6 +227,6 @@ def _write(found: dict[str, Any], out: Path) -> None:
     found["files"] = [str(path) for path in paths]
     with storage.replacing_all(paths) as (data, picture):
         data.write_text(json.dumps(found, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        from gpustack_mc import figures, measure_figure
+        from gpustack_mc import measure_figure, pages
 
-        figures.save(measure_figure.width_plot(found), picture)
+        pages.save(measure_figure.width_plot(found), picture)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpustack_mc import figures, measure_text
+from gpustack_mc import measure_text, pages
 from gpustack_mc.quantities import BY_NAME
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def width_plot(found: Mapping[str, Any]) -> "Figure":
         for key in measure_text.ranked(found)
         if any(measure_text.narrowing(found, key, name) > measure_text.SMALL for name in outputs)
     ][:_ROWS]
-    with figures._own_style():
+    with pages.own_style():
         figure = Figure(figsize=(2.2 + 1.9 * len(outputs), 1.6 + 0.42 * len(keys)), facecolor="white",
                         layout="constrained")  # fmt: skip
         FigureCanvasAgg(figure)

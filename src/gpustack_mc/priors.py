@@ -366,10 +366,11 @@ def select(fit: Mapping[str, Any], facts: Facts) -> Selection:
         No population matches, for instance a carbon basis for which there are no data.
     """
     ladder = fit["ladder"]
+    years = _years_by_nearness(facts.year, fit) if "year" in ladder else []
     ranked = []
     for population in fit["populations"]:
         where = population["where"]
-        ranks = [_rank(key, where, facts, fit) for key in ladder]
+        ranks = [_rank(key, where, facts, years) for key in ladder]
         if set(where) <= set(ladder) and None not in ranks:
             ranked.append((tuple(ranks), population))
     if not ranked:
@@ -384,24 +385,23 @@ def select(fit: Mapping[str, Any], facts: Facts) -> Selection:
     return Selection(population, predict(population, facts.covariates), missed)
 
 
-def _rank(key: str, where: Mapping[str, str], facts: Facts, fit: Mapping[str, Any]) -> int | None:
+def _rank(key: str, where: Mapping[str, str], facts: Facts, years: Sequence[int]) -> int | None:
     """Rank a population by one fact: 0 is nearest, None is no match."""
     last = 1000
     if key not in where:
         return last
     if key == "year":
-        return _year_rank(int(where["year"]), facts.year, fit)
+        return years.index(int(where["year"]))
     steps = facts.ladders.get(key, ())
     return steps.index(where[key]) if where[key] in steps else None
 
 
-def _year_rank(year: int, wanted: int | None, fit: Mapping[str, Any]) -> int:
-    """Rank years: the newest that is not after the run, then older ones, then the future nearest first."""
+def _years_by_nearness(wanted: int | None, fit: Mapping[str, Any]) -> list[int]:
+    """Order years: the newest that is not after the run, then older ones, then the future nearest first."""
     years = sorted({int(p["where"]["year"]) for p in fit["populations"] if "year" in p["where"]}, reverse=True)
     if wanted is None:
-        return years.index(year)
-    past = [y for y in years if y <= wanted]
-    return (past + sorted(y for y in years if y > wanted)).index(year)
+        return years
+    return [y for y in years if y <= wanted] + sorted(y for y in years if y > wanted)
 
 
 def predict(population: Mapping[str, Any], covariates: Mapping[str, float]) -> Marginal:

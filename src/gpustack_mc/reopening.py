@@ -15,7 +15,7 @@ from gpustack_mc.errors import InputError, Place
 from gpustack_mc.problem import QUESTIONS
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 from gpustack_mc.result import SCHEMA_VERSION
-from gpustack_mc.simulate import PROBABILITIES
+from gpustack_mc.tallies import PROBABILITIES
 
 SUFFIX = ".nc"
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"

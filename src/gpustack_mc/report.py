@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import answering, chain_picture, explain, figures, formatting, notation, strips, summary
+from gpustack_mc import answering, chain_picture, explain, figures, formatting, notation, pages, strips, summary
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> d
         "basis": found["basis"],
         "answer": _answer(found, ownership),
         "questions": _questions(found),
-        "picture": figures.svg(intervals, "intervals", figures.alt_text(tree, "outputs")),
+        "picture": pages.svg(intervals, "intervals", figures.alt_text(tree, "outputs")),
         "sensitivity": _sensitivity(tree, found, ownership),
         "chain": _chain(tree, found),
         "assumptions": _assumptions(tree, found, ownership),

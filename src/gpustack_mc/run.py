@@ -201,12 +201,12 @@ def _write(
         text.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         drawn = {}
         for name, path in zip(pictures, others, strict=False):
-            from gpustack_mc import figures
+            from gpustack_mc import pages
 
             module, function = PICTURES[name]
             options = {"scale": scale_of(summary, ownership)} if name == "sensitivity" else {}
             drawn[name] = getattr(importlib.import_module(f"gpustack_mc.{module}"), function)(tree, **options)
-            figures.save(drawn[name], path)
+            pages.save(drawn[name], path)
         for path in others[len(pictures) :]:
             from gpustack_mc import report
 

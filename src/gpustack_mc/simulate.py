@@ -19,12 +19,9 @@ from jax.scipy.special import ndtr, ndtri
 from gpustack_mc import model, priors, sensitivity
 from gpustack_mc.design import Design, points
 from gpustack_mc.errors import InputError
-from gpustack_mc.problem import PHASE_KEYS, Input, Problem
-from gpustack_mc.quantities import DIMENSION
-
-# Total parameters inform priors; the model itself does not read them.
-MODEL_INPUTS = tuple(name for name in DIMENSION if name not in PHASE_KEYS and name != "params")
-PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
+from gpustack_mc.problem import Problem
+from gpustack_mc.shapes import MODEL_INPUTS, Shape, blocks_of, dimension, shape_of
+from gpustack_mc.tallies import BINS, PROBABILITIES, Grid, Part, Statistics, Tally, exact, from_tallies, grid_around
 
 # Draws kept in memory and in the result; a longer run keeps these and streams the rest into histograms.
 KEPT_DRAWS = 2**17
@@ -32,39 +29,7 @@ KEPT_DRAWS = 2**17
 ANALYSED_POINTS = 2**14
 CHUNK = 2**12
 STREAM_CHUNK = 2**13
-BINS = 2**14
 MOST = 1e150
-
-# Phase inputs take dimensions of the Sobol' sequence above those of the table of quantities.
-_PHASE_DIMENSION = 64
-_PHASE_SLOTS = {name: i for i, name in enumerate(PHASE_KEYS)}
-
-
-class Shape(NamedTuple):
-    """What of a problem is static under ``jit``: two problems with equal shapes share a compilation."""
-
-    program: str
-    outputs: tuple[str, ...]
-    forms: tuple[tuple[str, str], ...]
-    varying: tuple[str, ...]
-    phases: tuple[tuple[tuple[str, str], ...], ...]
-    correlated: tuple[int, ...]
-
-
-class Statistics(NamedTuple):
-    """Summaries of variables, each with its Monte Carlo standard error.
-
-    Attributes
-    ----------
-    mean, mean_error, sd : ndarray, shape (variables,)
-    quantiles, quantile_errors : ndarray, shape (len(PROBABILITIES), variables)
-    """
-
-    mean: np.ndarray
-    mean_error: np.ndarray
-    sd: np.ndarray
-    quantiles: np.ndarray
-    quantile_errors: np.ndarray
 
 
 class Sensitivity(NamedTuple):
@@ -115,36 +80,6 @@ class Simulation(NamedTuple):
     def kept(self) -> int:
         """Number of draws kept."""
         return self.outputs.shape[1]
-
-
-def dimension(item: Input, problem: Problem) -> int:
-    """Return the dimension of the Sobol' sequence that belongs to an input, whatever other inputs vary."""
-    if "@" not in item.key:
-        return DIMENSION[item.quantity.name]
-    number = [phase.name for phase in problem.phases].index(item.key.partition("@")[2])
-    return _PHASE_DIMENSION + len(_PHASE_SLOTS) * number + _PHASE_SLOTS[item.quantity.name]
-
-
-def shape_of(problem: Problem) -> tuple[Shape, dict[str, tuple[np.ndarray, ...]]]:
-    """Split a problem into its static shape and its arrays."""
-    used = {key: item for key, item in problem.inputs.items() if _is_used(key, problem)}
-    kernels = {key: priors.kernel(item.marginal) for key, item in used.items()}
-    varying = tuple(key for key, kernel in kernels.items() if kernel.form != "fixed")
-    shape = Shape(
-        program=problem.program,
-        outputs=problem.outputs,
-        forms=tuple((key, kernel.form) for key, kernel in kernels.items()),
-        varying=varying,
-        phases=tuple(tuple(phase.keys.items()) for phase in problem.phases),
-        correlated=tuple(varying.index(key) for key in problem.correlated),
-    )
-    return shape, {key: kernel.arrays for key, kernel in kernels.items()}
-
-
-def _is_used(key: str, problem: Problem) -> bool:
-    """Whether the model reads an input, or it is uncertain and so belongs to the result all the same."""
-    read = key in MODEL_INPUTS or any(key in phase.keys.values() for phase in problem.phases)
-    return read or not problem.inputs[key].marginal.is_fixed
 
 
 # ---- what is compiled --------------------------------------------------------------------------------------------
@@ -226,7 +161,7 @@ def _swapped(shape: Shape, arrays: dict[str, Any], x_a: Any, x_b: Any, masks: An
 
 @functools.partial(jax.jit, static_argnums=0)
 def _stream(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any, grid: "Grid") -> Any:
-    """Propagate without keeping draws: sums of deviations and bin numbers, for `_Tally`."""
+    """Propagate without keeping draws: sums of deviations and bin numbers, for `Tally`."""
     rows = jax.lax.optimization_barrier(_propagate(shape, arrays, cholesky, u))
     deviation = rows - grid.centre[:, None]
     place = jnp.sign(rows) * jnp.log(jnp.abs(rows) / grid.scale[:, None] + 1)
@@ -399,15 +334,6 @@ def propagate(
         return Draws(tuple(run.names), draws[: len(run.names)], draws[len(run.names) :], problem.outputs)
 
 
-class Grid(NamedTuple):
-    """Histogram bins of variables: equal steps of sign(x) log(1 + |x|/scale), which is the log away from zero."""
-
-    centre: Any
-    scale: Any
-    low: Any
-    per_unit: Any
-
-
 class _Run:
     """One propagation: the numbers that all chunks share, and one task per replicate for the worker threads."""
 
@@ -420,7 +346,7 @@ class _Run:
         self.names = list(self.shape.varying)
         self.streams = self.names
         self.dimensions = [dimension(problem.inputs[key], problem) for key in self.names]
-        self.blocks = _blocks(self.shape, problem.correlation)
+        self.blocks = blocks_of(self.shape, problem.correlation)
         length = design.length
         self.kept = min(length, KEPT_DRAWS // design.replicates)
         self.analysed = min(length, ANALYSED_POINTS) if with_sensitivity and self.names else 0
@@ -461,7 +387,7 @@ class _Run:
         found = self.each_replicate(functools.partial(self.first_points, centre))
         sums = [part.sums for part in found]
         draws = np.concatenate([part.draws for part in found], axis=1)
-        statistics = _exact(draws, found) if self.kept == self.design.length else self.streamed(draws)
+        statistics = exact(draws, found) if self.kept == self.design.length else self.streamed(draws)
         count = len(self.names)
         self.progress(1.0)
         return Simulation(
@@ -475,7 +401,7 @@ class _Run:
             sensitivity=self.indices(sums, centre) if centre is not None else None,
         )
 
-    def first_points(self, centre: np.ndarray | None, replicate: int) -> "_Part":
+    def first_points(self, centre: np.ndarray | None, replicate: int) -> "Part":
         """Draws that are kept, with their summaries, and pick-freeze sums, of one replicate."""
         parts, sums = [], []
         for start, stop in _chunks(0, max(self.kept, self.analysed), CHUNK):
@@ -490,7 +416,7 @@ class _Run:
         kept = np.concatenate(parts, axis=1)[:, : self.kept]
         require_finite(kept[len(self.names) :], self.problem)
         total = tuple(functools.reduce(sensitivity.add_sums, part) for part in zip(*sums, strict=True))
-        return _Part(kept, kept.mean(axis=1), np.quantile(kept, PROBABILITIES, axis=1), total)
+        return Part(kept, kept.mean(axis=1), np.quantile(kept, PROBABILITIES, axis=1), total)
 
     def centre(self) -> np.ndarray:
         """Means of raw and log outputs over the first chunk: sums of deviations from them lose no digits."""
@@ -520,12 +446,12 @@ class _Run:
 
     def streamed(self, draws: np.ndarray) -> Statistics:
         """Summaries over all points of a design too long to keep."""
-        grid = _grid(draws)
+        grid = grid_around(draws)
         tallies = self.each_replicate(functools.partial(self.tally, grid, len(draws)))
-        return _from_tallies(tallies, grid)
+        return from_tallies(tallies, grid)
 
-    def tally(self, grid: Grid, variables: int, replicate: int) -> "_Tally":
-        tally = _Tally(variables)
+    def tally(self, grid: Grid, variables: int, replicate: int) -> "Tally":
+        tally = Tally(variables)
         for start, stop in _chunks(0, self.design.length, STREAM_CHUNK):
             u = self.points(replicate, start, stop)
             total, square, bins, bad = _stream(self.shape, self.arrays, self.cholesky, u, grid)
@@ -536,108 +462,6 @@ class _Run:
         return tally
 
 
-def _blocks(shape: Shape, correlation: np.ndarray) -> list[tuple[str, ...]]:
-    """Independent groups of inputs: those that correlations connect together, every other one alone."""
-    groups: list[set[int]] = []
-    for i, row in enumerate(correlation):
-        near = {i} | {j for j in range(i) if row[j] != 0}
-        groups = [group for group in groups if not group & near] + [near.union(*(g for g in groups if g & near))]
-    together = [tuple(shape.varying[k] for k in sorted(shape.correlated[i] for i in group)) for group in groups]
-    grouped = {key for block in together for key in block}
-    return sorted(together, key=lambda block: shape.varying.index(block[0])) + [
-        (key,) for key in shape.varying if key not in grouped
-    ]
-
-
 def _chunks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
     for first in range(start, stop, size):
         yield first, min(first + size, stop)
-
-
-# ---- summaries ---------------------------------------------------------------------------------------------------
-
-
-def _statistics(
-    mean: np.ndarray, variance: np.ndarray, quantiles: np.ndarray, by_mean: np.ndarray, by_quantile: np.ndarray
-) -> Statistics:
-    """Join pooled estimates with the spread of those of the replicates (leading axis)."""
-    return Statistics(
-        mean,
-        sensitivity.replicate_error(by_mean),
-        np.sqrt(np.maximum(variance, 0)),
-        quantiles,
-        sensitivity.replicate_error(by_quantile),
-    )
-
-
-class _Part(NamedTuple):
-    """What one replicate contributes: draws (variables, n), their means and quantiles, pick-freeze sums."""
-
-    draws: np.ndarray
-    mean: np.ndarray
-    quantiles: np.ndarray
-    sums: tuple[Any, ...]
-
-
-def _exact(draws: np.ndarray, parts: Sequence[_Part]) -> Statistics:
-    """Summaries of draws that are all in memory, shape (variables, n)."""
-    by_mean, by_quantile = np.stack([part.mean for part in parts]), np.stack([part.quantiles for part in parts])
-    # Deviations from the middle keep the digits of constants: the variance of equal numbers must be zero.
-    centred = draws - draws[:, :1]
-    ordered = np.quantile(draws, PROBABILITIES, axis=1)
-    return _statistics(draws[:, 0] + centred.mean(axis=1), centred.var(axis=1), ordered, by_mean, by_quantile)
-
-
-class _Tally:
-    """Counters of one replicate: exact integers and float64 sums of deviations."""
-
-    def __init__(self, variables: int):
-        self.counts = np.zeros((variables, BINS), dtype=np.int64)
-        self.total = np.zeros(variables)
-        self.square = np.zeros(variables)
-        self.n = 0
-
-    def add(self, total: np.ndarray, square: np.ndarray, bins: np.ndarray, n: int) -> None:
-        for counts, row in zip(self.counts, bins, strict=True):
-            counts += np.bincount(row, minlength=BINS)
-        self.total += total
-        self.square += square
-        self.n += n
-
-
-def _grid(draws: np.ndarray) -> Grid:
-    """Bins that hold the pilot draws with a margin of half their range on both sides."""
-    scale = np.maximum(np.median(np.abs(draws), axis=1) * 1e-3, 1e-300)
-    position = np.sign(draws) * np.log1p(np.abs(draws) / scale[:, None])
-    low, high = position.min(axis=1), position.max(axis=1)
-    margin = np.maximum((high - low) / 2, 1e-9)
-    return Grid(draws.mean(axis=1), scale, low - margin, BINS / (high - low + 2 * margin))
-
-
-def _from_tallies(tallies: Sequence[_Tally], grid: Grid) -> Statistics:
-    n = sum(tally.n for tally in tallies)
-    shift = sum(tally.total for tally in tallies) / n
-    variance = sum(tally.square for tally in tallies) / n - shift**2
-    by_mean = np.stack([grid.centre + tally.total / tally.n for tally in tallies])
-    by_quantile = np.stack([_binned_quantiles(tally.counts, grid) for tally in tallies])
-    pooled = _binned_quantiles(sum(tally.counts for tally in tallies), grid)
-    # A bin has a width; what does not vary, such as a cost of carbon without a price, is known exactly.
-    constant = sum(tally.square for tally in tallies) == 0
-    by_quantile = np.where(constant, grid.centre, by_quantile)
-    pooled = np.where(constant, grid.centre, pooled)
-    return _statistics(grid.centre + shift, variance, pooled, by_mean, by_quantile)
-
-
-def _binned_quantiles(counts: np.ndarray, grid: Grid) -> np.ndarray:
-    """Quantiles from bin counts, linear inside a bin; shape (probabilities, variables)."""
-    columns = []
-    for row, scale, low, per_unit in zip(counts, grid.scale, grid.low, grid.per_unit, strict=True):
-        cumulative = np.concatenate([[0], np.cumsum(row)])
-        wanted = np.asarray(PROBABILITIES) * cumulative[-1]
-        index = np.clip(np.searchsorted(cumulative, wanted, side="left") - 1, 0, BINS - 1)
-        inside = (wanted - cumulative[index]) / np.maximum(row[index], 1)
-        place = low + (index + inside) / per_unit
-        columns.append(np.sign(place) * scale * np.expm1(np.abs(place)))
-    result = np.stack(columns, axis=1)
-    # An output that is always 0 falls into bins around the smallest scale there is.
-    return np.where(np.abs(result) < 1e-290, 0.0, result)

@@ -110,7 +110,7 @@ def run_sites(
         raise InputError("bad-samples", f"--samples {samples:,} is not between {SAMPLES[0]} and {SAMPLES[1]:,}.",
                          "16384 gives a chance to half a percent.")  # fmt: skip
     wanted = find_regions(regions, kind)
-    problems, others = _problems(source, tuple(overrides), wanted, carbon_basis)
+    problems, others = _problems(read_document(source, calibration), tuple(overrides), wanted, carbon_basis)
     called = storage.slug(f"sites {storage.stem(source, problems[0].name)}")
     folder = out if out is not None else Path("reports") / called
     if with_files:
@@ -133,9 +133,9 @@ def _write(summary: dict[str, Any], files: Sequence[Path]) -> None:
     with storage.replacing_all(files) as (first, *picture):
         first.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         for path in picture:
-            from gpustack_mc import decision_figures, figures
+            from gpustack_mc import decision_figures, pages
 
-            figures.save(decision_figures.site_plot(summary), path)
+            pages.save(decision_figures.site_plot(summary), path)
 
 
 # ---- which regions, on which basis -------------------------------------------------------------------------------

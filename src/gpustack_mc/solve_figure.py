@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import figures, solve_text
+from gpustack_mc import pages, solve_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ def chance_plot(found: Mapping[str, Any]) -> "Figure":
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
 
-    with figures._own_style():
+    with pages.own_style():
         figure = Figure(figsize=(8, 4.8), facecolor="white", layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots()

@@ -242,6 +242,6 @@ def _write(found: dict[str, Any], out: Path) -> None:
         data.write_text(json.dumps(found, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         if not pictures:
             return
-        from gpustack_mc import figures, solve_figure
+        from gpustack_mc import pages, solve_figure
 
-        figures.save(solve_figure.chance_plot(found), pictures[0])
+        pages.save(solve_figure.chance_plot(found), pictures[0])

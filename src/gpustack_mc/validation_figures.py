@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from gpustack_mc import figures
+from gpustack_mc import pages
 from gpustack_mc.scoring import LEVELS, SUBSETS
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _runs(result: Mapping[str, Any]) -> _Runs:
 
 def save(figure: "Figure", stream: IO[bytes]) -> None:
     """Write a picture as PNG with bytes that depend on the picture alone."""
-    with figures._own_style():
+    with pages.own_style():
         figure.savefig(stream, format="png", dpi=120, metadata={"Software": None})
 
 
@@ -94,7 +94,7 @@ def predicted_against_reported(result: Mapping[str, Any]) -> "Figure":
     matplotlib.figure.Figure
     """
     runs = _runs(result)
-    with figures._own_style():
+    with pages.own_style():
         figure = _new(8.4, 7.6)
         axes = figure.add_axes((0.09, 0.085, 0.88, 0.81))
         _tidy(axes)
@@ -140,7 +140,7 @@ def _name_misses(axes: "Axes", runs: _Runs, limits: tuple[float, float]) -> None
         # In the order of the points, so that the lines to them do not cross.
         mine.sort(key=lambda i: runs.median[i], reverse=True)
         for position, i in zip(_positions(runs.median[mine], limits, above), mine, strict=True):
-            name = figures._fit(figures._drawable(runs.names[i]), 1.9, 7.5)
+            name = pages.fit(pages.drawable(runs.names[i]), 1.9, 7.5)
             axes.annotate(
                 name, (runs.reported[i], runs.median[i]), (0.015 if above else 0.985, position),
                 textcoords="axes fraction", ha="left" if above else "right", va="center", fontsize=7.5, color="#A34700",
@@ -206,7 +206,7 @@ def calibration(result: Mapping[str, Any]) -> "Figure":
     """
     rows = _coverage_rows(result)
     height = 1.9 + max(0.27 * len(rows), 3.2)
-    with figures._own_style():
+    with pages.own_style():
         figure = _new(10.0, height)
         bottom, top = 0.95 / height, 1 - 0.95 / height
         left = figure.add_axes((0.075, bottom, 0.37, top - bottom))
@@ -270,7 +270,7 @@ def _coverage(axes: "Axes", rows: Sequence[tuple[str, int, int]]) -> None:
         axes.plot([low, high], [y, y], color=color, linewidth=1.4, zorder=2, clip_on=False)
         axes.plot(inside / n, y, marker="D" if off else "o", color=color, markersize=5, markeredgecolor="white",
                   markeredgewidth=0.5, zorder=3, clip_on=False)  # fmt: skip
-    labels = [f"{figures._fit(figures._drawable(label), 1.5, 8)}  n = {n:,}" for label, n, _ in rows]
+    labels = [f"{pages.fit(pages.drawable(label), 1.5, 8)}  n = {n:,}" for label, n, _ in rows]
     axes.set_yticks(range(len(rows)), labels, parse_math=False, color=_INK)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(max(min(0.4, *(low - 0.02 for low, _ in ends)), 0), 1)

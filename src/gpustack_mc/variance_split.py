@@ -28,7 +28,8 @@ from gpustack_mc.design import Design, points
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.sensitivity import replicate_interval
-from gpustack_mc.simulate import Propagation, dimension
+from gpustack_mc.shapes import dimension
+from gpustack_mc.simulate import Propagation
 
 PARTS = {
     "population": "not known about the population",
