@@ -475,3 +475,22 @@ def test_refit_calls_every_fit_and_stops_at_bad_diagnostics(monkeypatch, root):
     with pytest.raises(GpustackError, match="R-hat") as caught:
         refitting.refit_all(False, lambda line: None)
     assert caught.value.exit_code == 3
+
+
+def test_sentence_says_how_far_an_input_moved():
+    def entry(low, median, high, rows):
+        before = {"median": 1.0, "interval_90": [0.5, 2.0]}
+        return {"before": before, "after": {"median": median, "interval_90": [low, high]}, "measurements": rows}
+
+    # On a log scale 0.5 to 2 has the width log 4: 1 to 2 has half of it, 2 to 8 all of it.
+    assert calibration_text.sentence("pue", entry(1.0, 1.25, 2.0, 1)) == (
+        "pue: 1 row of yours moves its median up by 25%, inside the shipped 90% interval; the new one is 50% as wide."
+    )
+    assert calibration_text.sentence("pue", entry(2.0, 4.0, 8.0, 3)) == (
+        "pue: 3 rows of yours move its median up by 300%, outside the shipped 90% interval; the new one is as wide as "
+        "before."
+    )
+    assert "2 rows of yours leave its median where it was, inside" in calibration_text.sentence(
+        "pue", entry(0.9, 1.001, 1.1, 2)
+    )
+    assert "move its median down by 40%" in calibration_text.sentence("pue", entry(0.4, 0.6, 1.1, 2))

@@ -354,13 +354,14 @@ def _about(item: Moved) -> dict[str, Any]:
         )
         return {"median": middle, "interval_50": [quarter, three], "interval_90": [low, high]}
 
-    return {
+    about = {
         "unit": BY_NAME[item.quantity].unit,
         "measurements": item.count,
         "for": item.whose,
         "before": quantiles(item.before),
         "after": quantiles(item.after),
     }
+    return about | {"sentence": calibration_text.sentence(item.quantity, about)}
 
 
 def write(result: Result, out: Path) -> None:

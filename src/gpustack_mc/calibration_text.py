@@ -13,6 +13,7 @@ from gpustack_mc.quantities import BY_NAME
 PICTURE = "before-after.png"
 UTILIZATION = "effective_utilization"
 _LINES = 5  # lines that are named for one reason
+_STILL = 0.005  # a change that would be printed as 0%
 
 
 def text(about: Mapping[str, Any], out: Path | None, width: int | None = None) -> str:
@@ -23,10 +24,11 @@ def text(about: Mapping[str, Any], out: Path | None, width: int | None = None) -
     lines += [f"  not used: {line}" for line in _reasons(about["cells_not_used"])]
     lines += [f"  note: {note}" for note in about["notes"]]
     lines += ["", *_lead(about), ""]
-    table = _moved_lines(about["inputs"])
+    table = [*_moved_lines(about["inputs"]), ""]
+    said = [f"  {sentence(key, entry)}" for key, entry in about["inputs"].items()]
     after = [f"  surprising: {surprise['text']}" for surprise in about["surprising"]]
     after += ["", *_closing(about, out)]
-    return "\n".join([*_wrapped(lines, width), *table, *_wrapped(after, width)])
+    return "\n".join([*_wrapped(lines, width), *table, *_wrapped([*said, *after], width)])
 
 
 def _wrapped(lines: Iterable[str], width: int) -> list[str]:
@@ -88,8 +90,37 @@ def _distance(entry: Mapping[str, Any]) -> tuple[str, str, str]:
     """Ratio of the medians, of the widths of the intervals on a log scale, and how many rows speak."""
     before, after = entry["before"], entry["after"]
     ratio = after["median"] / before["median"]
-    width = [math.log(part["interval_90"][1] / part["interval_90"][0]) for part in (after, before)]
-    return f"x{ratio:.2f}", f"{width[0] / width[1]:.0%}", f"{entry['measurements']:,}"
+    return f"x{ratio:.2f}", f"{_log_width(after) / _log_width(before):.0%}", f"{entry['measurements']:,}"
+
+
+def sentence(key: str, entry: Mapping[str, Any]) -> str:
+    """Say how far the user's rows moved one input, and what they did to its interval.
+
+    Parameters
+    ----------
+    key : str
+    entry : mapping
+        Of ``inputs`` in the record, with ``before``, ``after`` and ``measurements``.
+    """
+    before, after, rows = entry["before"], entry["after"], entry["measurements"]
+    change = after["median"] / before["median"] - 1
+    ending = "s" if rows == 1 else ""
+    direction = "up" if change > 0 else "down"
+    moved = f"move{ending} its median {direction} by {abs(change):.0%}"
+    if abs(change) < _STILL:
+        moved = f"leave{ending} its median where it was"
+    low, high = before["interval_90"]
+    where = "inside" if low <= after["median"] <= high else "outside"
+    width = _log_width(after) / _log_width(before)
+    size = "as wide as before" if abs(width - 1) < _STILL else f"{width:.0%} as wide"
+    return (
+        f"{_name(key)}: {formatting.plural(rows, 'row')} of yours {moved}, {where} the shipped 90% interval; "
+        f"the new one is {size}."
+    )
+
+
+def _log_width(part: Mapping[str, Any]) -> float:
+    return math.log(part["interval_90"][1] / part["interval_90"][0])
 
 
 def _closing(about: Mapping[str, Any], out: Path | None) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpustack_mc import answering, drivers, formatting, reliability
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.sensitivity import replicate_error
+from gpustack_mc.spent_summary import running_job
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -30,7 +30,6 @@ HEADLINE = (
 OTHER_OWNERSHIP = {"own": "cost_rented_usd", "rent": "cost_owned_usd"}
 _ORIGINS = ("entered", "calibrated", "fitted", "assumed", "cited", "derived")
 DRIVERS = 6
-_PARTS = ("so_far", "remaining")
 # What no output holds, whatever the scenario.
 NOT_INCLUDED = (
     "experiments, failed runs and evaluation around the final run",
@@ -82,7 +81,7 @@ def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
         "questions": answering.answers(tree),
         **({"finish": finish} if (finish := answering.finish(tree)) else {}),
         "published": _published(tree),
-        "running": _running(tree),
+        "running": running_job(tree),
         "files": list(files),
         "versions": json.loads(attrs["versions"]),
         "scenario_sha256": attrs["scenario_sha256"],
@@ -175,36 +174,6 @@ def _status(tree: "xr.DataTree") -> dict[str, dict[str, str]]:
             if value != "ok"
         }
         for scale in status["scale"].values
-    }
-
-
-# ---- a job that runs ---------------------------------------------------------------------------------------------
-
-
-def _running(tree: "xr.DataTree") -> dict[str, Any] | None:
-    """Return what is spent and what remains of a job that runs, over the draws that are kept."""
-    if "remaining" not in tree:
-        return None
-    return {
-        "conditioned_on": json.loads(tree.attrs["conditioned_on"]),
-        **{part: {str(name): _part(tree, part, str(name)) for name in tree[part].data_vars} for part in _PARTS},
-    }
-
-
-def _part(tree: "xr.DataTree", part: str, name: str) -> dict[str, Any]:
-    values = tree[part][name].values[0]
-    by_replicate = np.quantile(values.reshape(int(tree.attrs["replicates"]), -1), (0.05, 0.5, 0.95), axis=1)
-    errors = [_number(replicate_error(row)) if len(row) > 1 else None for row in by_replicate]
-    low, quarter, middle, three, high = (float(q) for q in np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)))
-    fixed = bool(values.min() == values.max())
-    return {
-        "unit": tree[part][name].attrs["units"],
-        "mean": float(values[0] if fixed else values.mean()),
-        "sd": 0.0 if fixed else float(values.std()),
-        "median": middle,
-        "interval_50": [quarter, three],
-        "interval_90": [low, high],
-        "monte_carlo_error": {"median": errors[1], "interval_90": [errors[0], errors[2]]},
     }
 
 
