@@ -14,6 +14,12 @@ README = ROOT / "README.md"
 WIDTH = 120
 # What a command writes must not land in the checkout.
 _OWN = ("reports", "dist")
+# Pictures of the how-to pages whose quoted command writes no files: the file, and what draws it.
+DRAWN = {
+    "comparison.png": "gpustack-mc compare llama-3-70b --vary cluster.accelerator=H100-SXM-80GB,B200-SXM -o reports/x",
+    "sites.png": "gpustack-mc sites llama-3-70b-us --regions CA-QC,CA-AB,US-CA,US-NM,US-TX,FR -o reports/x",
+    "checkpoints.png": "gpustack-mc run scenarios/llama-3.1-405b-checkpoints.yaml -o reports/x",
+}
 
 
 def pages() -> list[Path]:
@@ -64,10 +70,20 @@ def refresh(page: Path) -> None:
     page.write_text(BLOCK.sub(lambda block: block[1] + outputs[block["command"]] + block[4], text), encoding="utf-8")
 
 
+def draw() -> None:
+    """Draw the pictures of the how-to pages again."""
+    for name, command in DRAWN.items():
+        with Folder() as folder:
+            folder.output_of(command)
+            (ROOT / "docs" / "images" / name).write_bytes((folder.path / "reports" / "x" / name).read_bytes())
+
+
 def main() -> None:
-    """Refresh all pages, or those that are named."""
+    """Refresh all pages and pictures, or the pages that are named."""
     for page in [Path(name).resolve() for name in sys.argv[1:]] or pages():
         refresh(page)
+    if not sys.argv[1:]:
+        draw()
 
 
 if __name__ == "__main__":

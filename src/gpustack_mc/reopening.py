@@ -30,12 +30,12 @@ _SUMMARIES = ["mean", "mean_error", "sd"]
 _SUMMARIES += [f"q{p:g}{end}" for p in PROBABILITIES for end in ("", "_error")]
 
 
-def open_result(path: Path) -> xr.DataTree:
+def open_result(path: Path | str) -> xr.DataTree:
     """Read a result and make sure that it is whole and ours.
 
     Parameters
     ----------
-    path : Path
+    path : Path or str
         A file written by `gpustack_mc.result.write`.
 
     Returns
@@ -48,6 +48,7 @@ def open_result(path: Path) -> xr.DataTree:
     InputError
         There is no such file, it is no result of ours, damaged, or of another version of the format.
     """
+    path = Path(path)
     _require_hdf5(path)
     try:
         tree = xr.load_datatree(path, engine="h5netcdf")
