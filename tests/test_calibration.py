@@ -143,6 +143,34 @@ def test_it_power_alone_tells_host_power(plan, folder):
     assert after["gpu_power_fraction"].origin == "fitted"
 
 
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("goodput\n0.95\n", "goodput"),
+        ("capex\n60000\n", "capex"),
+        ("serving_throughput,params_active\n3000,7e9\n", "serving_throughput"),
+    ],
+)
+def test_rows_that_leave_the_population_open_are_learned_and_this_is_said(plan, folder, capsys, content, name):
+    """The scenario says which hardware the price is of; the table alone has nothing to show."""
+    path, out = folder / "open.csv", folder / f"open-{name}"
+    path.write_text(content, encoding="utf-8")
+    assert invoke("calibrate", path, "--out", out) == 0
+    said = capsys.readouterr().out
+    assert f"note: {name} was learned, and no population is shown" in said
+    assert "what moved" not in said.replace("\n    ", " ")
+    before, after = (load_scenario(plan, priors=pack).inputs[name] for pack in (None, out))
+    assert after.origin == "calibrated"
+    assert ends(after)[2] / ends(after)[0] < ends(before)[2] / ends(before)[0]
+
+
+def test_it_power_that_leaves_nothing_for_the_host_is_named(folder):
+    path = folder / "low.csv"
+    path.write_text("accelerator,it_power_w_per_accelerator\nH100,60\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"low.csv:2: .* IT power 60 W leaves -5[0-9.]+ W for the host"):
+        calibration.calibrate(path)
+
+
 def test_clean_accounting_holds_with_a_pack(plan, made):
     clean = load_scenario(plan, ["accounting=clean"], made).inputs
     usual = load_scenario(plan, priors=made).inputs

@@ -136,7 +136,9 @@ class Pairing:
         found = self._each_replicate(self._replicate)
         count = len(self.problems)
         inputs = tuple(np.concatenate([part[k][0] for part in found], axis=1) for k in range(count))
-        outputs = np.stack([np.concatenate([part[k][1] for part in found], axis=1) for k in range(count)])
+        # Outputs that only some scenarios have come after those of all.
+        shared = slice(len(OUTPUTS))
+        outputs = np.stack([np.concatenate([part[k][1][shared] for part in found], axis=1) for k in range(count)])
         varying = tuple(model.varying for model in self.models)
         return Paired(self.problems, self.design, self.coupling, varying, inputs, outputs)
 

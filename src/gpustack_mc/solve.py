@@ -21,7 +21,6 @@ from gpustack_mc.errors import GpustackError, InputError, Place
 from gpustack_mc.knobs import Knob
 from gpustack_mc.lease import share_of_draws
 from gpustack_mc.problem import Problem
-from gpustack_mc.quantities import OUTPUTS
 from gpustack_mc.sensitivity import replicate_error, replicate_interval
 from gpustack_mc.simulate import Draws, propagate
 from gpustack_mc.targets import FEWEST_BEYOND, Target
@@ -188,7 +187,7 @@ class _Search:
     def _margin(self, value: float, replicates: list[int] | None) -> np.ndarray:
         problem = self.knob.at(value)
         draws = propagate(problem, self.design, replicates)
-        outputs = dict(zip(OUTPUTS, draws.outputs, strict=True))
+        outputs = dict(zip(draws.names, draws.outputs, strict=True))
         if self.price_drift is not None:
             outputs["cost_rented_usd"] = outputs["cost_rented_usd"] * share_of_draws(self.price_drift, problem, draws)
         return self.condition.margin(outputs)
