@@ -1,6 +1,8 @@
 """The command calibrate: what moved, packs, gates, surprises, and scenarios that use a pack."""
 
+import hashlib
 import json
+import os
 import shutil
 import time
 
@@ -243,6 +245,76 @@ def test_a_changed_or_damaged_pack_is_refused(copy, name, content, code):
         pack.load(copy)
     assert caught.value.code == code
     assert "calibrate` again" in str(caught.value)
+
+
+def tampered(copy, change=None, name=None, edit=None):
+    """Change a pack as somebody does who also corrects the hashes."""
+    record = json.loads((copy / "pack.json").read_text(encoding="utf-8"))
+    if change:
+        change(record)
+    if name:
+        text = edit((copy / name).read_text(encoding="utf-8"))
+        (copy / name).write_text(text, encoding="utf-8")
+        record["files"][name] = hashlib.sha256(text.encode()).hexdigest()
+    (copy / "pack.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record.update(files=[]),
+        lambda record: record.update(shipped=[1]),
+        lambda record: record.update(shipped={}),
+        lambda record: record["files"].update({"/dev/zero": "x"}),
+        lambda record: record["files"].update({"../pack.json": "x"}),
+        lambda record: record["utilization"].update(constants={}),
+        lambda record: record["utilization"].update(constants=None),
+        lambda record: record["utilization"]["constants"].update(count_level="x"),
+        lambda record: record["utilization"]["constants"].update(count_level=float("nan")),
+        lambda record: record["utilization"].update(loose="x"),
+        lambda record: record["utilization"].update(runs="3"),
+        lambda record: record["utilization"].update(runs=-3),
+    ],
+)
+def test_a_record_that_is_not_ours_is_refused(copy, change):
+    tampered(copy, change)
+    with pytest.raises(InputError) as caught:
+        pack.load(copy)
+    assert caught.value.code == "pack-damaged"
+
+
+@pytest.mark.parametrize(
+    ("name", "edit"),
+    [
+        ("draws.csv", lambda text: text.splitlines()[0] + "\n"),
+        ("draws.csv", lambda text: text.replace("0.", "nan,0.", 1).replace(",0.", "", 1)),
+        ("measurements.csv", lambda text: ""),
+        ("measurements.csv", lambda text: text.replace("\npue", "\nnope", 1)),
+        ("measurements.csv", lambda text: text.replace(",1.21,", ",nan,", 1)),
+        ("measurements.csv", lambda text: text.replace("US-TX", "Mordor")),
+        ("measurements.csv", lambda text: text.replace("H100-SXM-80GB", "H1")),
+        ("measurements.csv", lambda text: text.rstrip() + ",more,cells\n"),
+        ("measurements.csv", lambda text: text.replace(",1,a", ",-4,a").replace(",2,a", ",0,a")),
+    ],
+)
+def test_files_that_are_not_ours_are_refused(copy, name, edit):
+    before = (copy / name).read_text(encoding="utf-8")
+    tampered(copy, name=name, edit=edit)
+    assert (copy / name).read_text(encoding="utf-8") != before
+    with pytest.raises(InputError) as caught:
+        pack.load(copy)
+    assert caught.value.code == "pack-damaged"
+
+
+def test_a_record_without_end_and_a_pipe_are_refused(copy):
+    """A pipe would wait for ever, a deep record overflows the stack of the JSON reader."""
+    (copy / "draws.csv").unlink()
+    os.mkfifo(copy / "draws.csv")
+    with pytest.raises(InputError, match=r"draws\.csv is missing"):
+        pack.load(copy)
+    (copy / "pack.json").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(InputError, match="cannot be read"):
+        pack.load(copy)
 
 
 def test_no_pack(tmp_path, plan):

@@ -115,15 +115,13 @@ def calibrate(path: Path, progress: Progress = lambda line: None) -> Result:
     return Result(path, table, utilization, measurements, moved, _surprises(table, utilization, measurements))
 
 
-def _unshown(
-    utilization: Utilization | None, measurements: Sequence[Measurement], moved: Sequence[Moved]
-) -> list[str]:
+def _unshown(utilization: Utilization | None, measurements: Sequence[Measurement], moved: Sequence[Moved]) -> list[str]:
     """Name what the pack has learned and the table of inputs cannot show, as the rows do not say of which hardware."""
     learned = {"host_power" if item.quantity == IT_POWER else item.quantity for item in measurements}
     learned |= set() if utilization is None else {"goodput"}
     return [
-        f"{name} was learned, and no population is shown: its rows lack what the prior depends on. A scenario that uses "
-        "the pack says it."
+        f"{name} was learned, and no population is shown: its rows lack what the prior depends on. A scenario that "
+        "uses the pack says it."
         for name in sorted(learned - {item.quantity for item in moved})
     ]
 
