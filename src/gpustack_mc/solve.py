@@ -446,7 +446,9 @@ def _largest_runs() -> dict[str, float]:
 
 def _beyond_data(knob: Knob, problem: Problem, value: float) -> tuple[str, ...]:
     """Warn where the fitted MFU is asked about runs larger than any that it was fitted on."""
-    fitted = any(problem.inputs[name].origin == "fitted" for name in ("mfu", "goodput"))
+    # Phases have their own MFU, and goodput may follow from failures.
+    inputs = problem.inputs.values()
+    fitted = any(item.quantity.name in ("mfu", "goodput") and item.origin == "fitted" for item in inputs)
     largest = _largest_runs().get(knob.name)
     if not fitted or largest is None or value <= largest:
         return ()
