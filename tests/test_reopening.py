@@ -5,7 +5,7 @@ import json
 import pytest
 import xarray as xr
 
-from gpustack_mc import report, summary
+from gpustack_mc import reopening, report, summary
 from gpustack_mc.cli import main
 from gpustack_mc.errors import InputError
 from gpustack_mc.reopening import open_result, result_of
