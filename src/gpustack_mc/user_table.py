@@ -254,7 +254,6 @@ def _outside(column: run_columns.Column, text: str) -> str:
     side, bound = ("below", column.low) if value < column.low else ("above", column.high)
     if column.name in _ONE:
         return f"{column.name} is {text}, {side} {bound:g}: a share; 38% is written 0.38."
-    # The bounds of a run's totals are the table's own; the quantity's reason speaks of others.
     reason = BY_NAME[column.name].reason if column.name in INPUTS else f"in {column.unit}"
     return f"{column.name} is {text}, {side} {bound:g}: {reason}."
 
