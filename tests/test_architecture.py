@@ -67,7 +67,7 @@ ROOMS = {
     },
     "run_columns": {"quantities"},
     "user_table": {"catalog", "constants", "errors", "quantities", "run_columns", "run_table"},
-    "pack": {"catalog", "efficiency", "errors", "facts", "fits", "priors", "storage", "user_table"},
+    "pack": {"catalog", "efficiency", "errors", "facts", "fits", "priors", "quantities", "storage", "user_table"},
     "surprise": {"fits"},
     "calibration": {
         "calibration_figures",

@@ -1,6 +1,8 @@
 """The command calibrate: what moved, packs, gates, surprises, and scenarios that use a pack."""
 
+import hashlib
 import json
+import os
 import shutil
 import time
 
@@ -143,6 +145,34 @@ def test_it_power_alone_tells_host_power(plan, folder):
     assert after["gpu_power_fraction"].origin == "fitted"
 
 
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("goodput\n0.95\n", "goodput"),
+        ("capex\n60000\n", "capex"),
+        ("serving_throughput,params_active\n3000,7e9\n", "serving_throughput"),
+    ],
+)
+def test_rows_that_leave_the_population_open_are_learned_and_this_is_said(plan, folder, capsys, content, name):
+    """The scenario says which hardware the price is of; the table alone has nothing to show."""
+    path, out = folder / "open.csv", folder / f"open-{name}"
+    path.write_text(content, encoding="utf-8")
+    assert invoke("calibrate", path, "--out", out) == 0
+    said = capsys.readouterr().out
+    assert f"note: {name} was learned, and no population is shown" in said
+    assert "what moved" not in said.replace("\n    ", " ")
+    before, after = (load_scenario(plan, priors=pack).inputs[name] for pack in (None, out))
+    assert after.origin == "calibrated"
+    assert ends(after)[2] / ends(after)[0] < ends(before)[2] / ends(before)[0]
+
+
+def test_it_power_that_leaves_nothing_for_the_host_is_named(folder):
+    path = folder / "low.csv"
+    path.write_text("accelerator,it_power_w_per_accelerator\nH100,60\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"low.csv:2: .* IT power 60 W leaves -5[0-9.]+ W for the host"):
+        calibration.calibrate(path)
+
+
 def test_clean_accounting_holds_with_a_pack(plan, made):
     clean = load_scenario(plan, ["accounting=clean"], made).inputs
     usual = load_scenario(plan, priors=made).inputs
@@ -215,6 +245,76 @@ def test_a_changed_or_damaged_pack_is_refused(copy, name, content, code):
         pack.load(copy)
     assert caught.value.code == code
     assert "calibrate` again" in str(caught.value)
+
+
+def tampered(copy, change=None, name=None, edit=None):
+    """Change a pack as somebody does who also corrects the hashes."""
+    record = json.loads((copy / "pack.json").read_text(encoding="utf-8"))
+    if change:
+        change(record)
+    if name:
+        text = edit((copy / name).read_text(encoding="utf-8"))
+        (copy / name).write_text(text, encoding="utf-8")
+        record["files"][name] = hashlib.sha256(text.encode()).hexdigest()
+    (copy / "pack.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record.update(files=[]),
+        lambda record: record.update(shipped=[1]),
+        lambda record: record.update(shipped={}),
+        lambda record: record["files"].update({"/dev/zero": "x"}),
+        lambda record: record["files"].update({"../pack.json": "x"}),
+        lambda record: record["utilization"].update(constants={}),
+        lambda record: record["utilization"].update(constants=None),
+        lambda record: record["utilization"]["constants"].update(count_level="x"),
+        lambda record: record["utilization"]["constants"].update(count_level=float("nan")),
+        lambda record: record["utilization"].update(loose="x"),
+        lambda record: record["utilization"].update(runs="3"),
+        lambda record: record["utilization"].update(runs=-3),
+    ],
+)
+def test_a_record_that_is_not_ours_is_refused(copy, change):
+    tampered(copy, change)
+    with pytest.raises(InputError) as caught:
+        pack.load(copy)
+    assert caught.value.code == "pack-damaged"
+
+
+@pytest.mark.parametrize(
+    ("name", "edit"),
+    [
+        ("draws.csv", lambda text: text.splitlines()[0] + "\n"),
+        ("draws.csv", lambda text: text.replace("0.", "nan,0.", 1).replace(",0.", "", 1)),
+        ("measurements.csv", lambda text: ""),
+        ("measurements.csv", lambda text: text.replace("\npue", "\nnope", 1)),
+        ("measurements.csv", lambda text: text.replace(",1.21,", ",nan,", 1)),
+        ("measurements.csv", lambda text: text.replace("US-TX", "Mordor")),
+        ("measurements.csv", lambda text: text.replace("H100-SXM-80GB", "H1")),
+        ("measurements.csv", lambda text: text.rstrip() + ",more,cells\n"),
+        ("measurements.csv", lambda text: text.replace(",1,a", ",-4,a").replace(",2,a", ",0,a")),
+    ],
+)
+def test_files_that_are_not_ours_are_refused(copy, name, edit):
+    before = (copy / name).read_text(encoding="utf-8")
+    tampered(copy, name=name, edit=edit)
+    assert (copy / name).read_text(encoding="utf-8") != before
+    with pytest.raises(InputError) as caught:
+        pack.load(copy)
+    assert caught.value.code == "pack-damaged"
+
+
+def test_a_record_without_end_and_a_pipe_are_refused(copy):
+    """A pipe would wait for ever, a deep record overflows the stack of the JSON reader."""
+    (copy / "draws.csv").unlink()
+    os.mkfifo(copy / "draws.csv")
+    with pytest.raises(InputError, match=r"draws\.csv is missing"):
+        pack.load(copy)
+    (copy / "pack.json").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(InputError, match="cannot be read"):
+        pack.load(copy)
 
 
 def test_no_pack(tmp_path, plan):

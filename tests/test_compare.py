@@ -12,7 +12,7 @@ from gpustack_mc import coupling, efficiency
 from gpustack_mc.compare import load_cases, rows_of, run_comparison, variants_of
 from gpustack_mc.comparison import lower, lowest
 from gpustack_mc.coupling import couple
-from gpustack_mc.design import make_design
+from gpustack_mc.design import DIMENSION_LIMIT, make_design
 from gpustack_mc.errors import InputError
 from gpustack_mc.fits import utilization_data, utilization_predict
 from gpustack_mc.paired import Pairing, row_of
@@ -249,6 +249,32 @@ def test_what_cannot_be_compared_is_said(arguments, message):
     with pytest.raises(InputError) as error:
         run_comparison(sources, overrides, vary, with_files=False, samples=256)
     assert message in str(error.value)
+
+
+def test_a_scenario_with_checkpoints_is_compared_with_one_without():
+    """The one has outputs that the other lacks; those of both are compared, and goodput is where they differ."""
+    problems = [load_scenario("llama-3.1-405b"), load_scenario("llama-3.1-405b-checkpoints")]
+    pairing = Pairing(problems, make_design(256))
+    assert pairing.draws().outputs.shape[:2] == (2, len(OUTPUTS))
+    assert problems[1].outputs[: len(OUTPUTS)] == OUTPUTS
+    for way in (problems, problems[::-1]):
+        found = Pairing(way, make_design(256)).draws()
+        place = OUTPUTS.index("energy_mwh")
+        assert not np.array_equal(found.outputs[0, place], found.outputs[1, place])
+
+
+def test_more_streams_than_a_sequence_has_dimensions():
+    """Of several hundred variants the streams are drawn in parts; numbers within a part differ, and so do the draws."""
+    capex = "capex={{dist: lognormal, median: {}, sigma: 0.2}}"
+    problems = [load_scenario("worked-7b", [capex.format(median)]) for median in (3e4, 4e4)]
+    pairing = Pairing(problems, make_design(256), "independent")
+    own, other = pairing.coupling.streams
+    # The one with a dimension of its own stands first, so that those of Latin hypercubes do not start at 0.
+    many = [own, *(other._replace(name=f"capex~{i}") for i in range(DIMENSION_LIMIT + 3))]
+    pairing.coupling = pairing.coupling._replace(streams=many)
+    u = pairing.streams(0, 0, 16)
+    assert u.shape == (len(many), 16)
+    assert len(np.unique(u[:, 0])) == len(many)
 
 
 def test_carbon_on_two_bases_is_no_obstacle_for_other_outputs():

@@ -5,7 +5,7 @@ import json
 import pytest
 import xarray as xr
 
-from gpustack_mc import report, summary
+from gpustack_mc import reopening, report, summary
 from gpustack_mc.cli import main
 from gpustack_mc.errors import InputError
 from gpustack_mc.reopening import open_result, result_of
@@ -100,6 +100,17 @@ def strange_input(tree):
 def test_what_is_missing_is_named(llama, tmp_path, change, said):
     error = refusal(altered(llama[0], tmp_path / "altered.nc", change))
     assert error.code == "damaged-result" and error.message == f"this file lacks {said}."
+
+
+def test_text_that_is_not_utf8_is_found_wherever_it_stands():
+    """h5py reads such bytes as surrogates, which no page can be written with."""
+    sound = xr.DataTree.from_dict({"/a": xr.Dataset({"x": ((), 1.0, {"unit": "m³"})}, attrs={"name": "café"})})
+    assert not reopening._has_broken_text(sound)
+    broken = sound.copy(deep=True)
+    broken["a"].attrs["name"] = "caf\udce9"
+    assert reopening._has_broken_text(broken)
+    sound["a"]["x"].attrs["unit"] = "\udcb2"
+    assert reopening._has_broken_text(sound)
 
 
 def test_whatever_is_missing_is_refused_or_does_not_matter(llama, tmp_path):

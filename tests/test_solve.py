@@ -50,6 +50,25 @@ def test_propagated_draws_are_those_of_a_simulation(path):
     np.testing.assert_array_equal(propagate(problem, design, [1]).outputs, whole.outputs[:, 64:128])
 
 
+def test_a_scenario_with_checkpoints_is_solved(scenario_file):
+    """It has outputs that others do not have; at the MFU that is found the rent is the budget."""
+    inputs = {name: value for name, value in FIXED.items() if name != "goodput"}
+    checkpoints = "{checkpoint_interval: 1 h, checkpoint_save_time: 60 s, restart_time: 10 min, unexplained_loss: 0.05}"
+    plan = scenario_file(
+        "schema_version: 1\nname: Test\nworkload: {params: 70e9, tokens: 15e12}\n"
+        f"cluster: {{accelerator: H100-SXM-80GB, count: 8192}}\nreliability: {checkpoints}\ninputs: {inputs}\n"
+    )
+    value = solved(plan, "mfu", "P(cost_rented_usd <= 20 MUSD) >= 0.9").solutions[0].value
+    draws = propagate(load_scenario(plan, [f"mfu={value}"]), make_design(256))
+    assert draws.output("cost_rented_usd")[0] == pytest.approx(20e6, rel=1e-3)  # the tolerance of solve
+
+
+@pytest.mark.parametrize("name", ["count", "params"])
+def test_what_a_running_job_has_settled_is_not_solved_for(name):
+    with pytest.raises(InputError, match=f"--for {name}: `observed` is of a job whose {name} is settled"):
+        run_solve("bloom-176b-running", variable=name, limits={"deadline": "150 d"}, samples=256)
+
+
 def test_another_stream_is_independent(path):
     problem, design = load_scenario(path, [PRICE]), make_design(1024)
     first = propagate(problem, design).inputs[0]

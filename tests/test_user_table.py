@@ -89,6 +89,7 @@ def test_a_measurement_needs_nothing_else(table):
         ("b,7e9,1e12,A100,0", "accelerator_hours is 0: it must be above zero"),
         ("b,7e9,1e12,A100,0.1", "hours in millions or per accelerator?"),
         ("b,7e9,1e12,A100,1e9", "below 0.001"),
+        ("b,7e9,1e12,A100,1e308", "above 1e+12: in h."),
         ("b,7,1e12,A100,1e5", "params in billions? write 7e9"),
         ("b,7e9,1000,A100,1e5", "tokens in billions? write 2e12"),
         ("b,7e9,1e12,A1000,1e5", "Did you mean A100"),
@@ -113,6 +114,8 @@ def test_a_row_that_cannot_be_used_says_why(table, line, said):
     [
         ("mfu", "38", "38% is written 0.38"),
         ("goodput", "1.2", "above 1"),
+        ("goodput", "1e-300", "below 0.001: a share"),
+        ("mfu", "1e-300", "below 0.001: a share"),
         ("pue", "0.9", "at least 1"),
         ("precision", "bf61", "Did you mean bf16"),
         ("mean_gpu_power_w", "2500", "power of several accelerators? write that of one"),
@@ -160,6 +163,7 @@ def test_what_a_used_row_cannot_tell_is_said(table, more, cells, said):
         (b"mfu,mfu_reported\n1,1\n", "double-column", 1, "mfu_reported appears twice"),
         (b"run_id,pue\na,1.2\nb\xe9,1.3\n", "not-utf8", 3, "UTF-8"),
         (b"run_id,pue\na,0.2\n", "no-usable-row", 2, "below 1"),
+        (b'run_id,pue\na,1.2\n"b,1.3\nc,1.4\n', "csv", 3, "a quote is opened and never closed"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_where_and_why(tmp_path, content, code, line, said):
@@ -169,6 +173,12 @@ def test_a_file_that_cannot_be_used_says_where_and_why(tmp_path, content, code, 
         read_table(path)
     assert (caught.value.code, caught.value.place.line, caught.value.exit_code) == (code, line, 2)
     assert said in str(caught.value)
+
+
+def test_quotes_that_are_no_cell_are_read_and_a_name_cannot_steer_a_terminal(table):
+    """Only a quote that swallows the rest is refused; \\x1b[31m would turn a terminal red."""
+    found = table('5" disk,1.2', '"b"x,1.3', "\x1b[31mred\x00,1.4", header="run_id,pue")
+    assert [run.run_id for run in found.runs] == ['5" disk', "bx", "?[31mred?"]
 
 
 def test_a_column_that_looks_like_one_that_is_read_is_named(table):

@@ -108,10 +108,22 @@ def calibrate(path: Path, progress: Progress = lambda line: None) -> Result:
     table.unused.extend(unused)
     utilization = _utilization(table, progress)
     moved = _moved(table, utilization, measurements)
-    if not moved:
+    if utilization is None and not measurements:
         line, reason = sorted([*table.unused, *table.skipped])[0]
         raise InputError("nothing-learned", f"no row informs an input; the first: {reason}", "", Place(str(path), line))
+    table.notes.extend(_unshown(utilization, measurements, moved))
     return Result(path, table, utilization, measurements, moved, _surprises(table, utilization, measurements))
+
+
+def _unshown(utilization: Utilization | None, measurements: Sequence[Measurement], moved: Sequence[Moved]) -> list[str]:
+    """Name what the pack has learned and the table of inputs cannot show, as the rows do not say of which hardware."""
+    learned = {"host_power" if item.quantity == IT_POWER else item.quantity for item in measurements}
+    learned |= set() if utilization is None else {"goodput"}
+    return [
+        f"{name} was learned, and no population is shown: its rows lack what the prior depends on. A scenario that "
+        "uses the pack says it."
+        for name in sorted(learned - {item.quantity for item in moved})
+    ]
 
 
 def evidence_of(run: Run) -> list[Evidence]:
@@ -197,7 +209,26 @@ def _measurements(table: Table) -> tuple[list[Measurement], list[Skipped]]:
                 unused.append(Skipped(run.line, reason))
                 continue
             found[key] = item
+    lines = {run.run_id: run.line for run in table.runs}
+    for key, item in list(found.items()):
+        if reason := _below_boards(item, list(found.values())):
+            unused.append(Skipped(lines[item.run_id], reason))
+            del found[key]
     return list(found.values()), unused
+
+
+def _below_boards(item: Measurement, measurements: Sequence[Measurement]) -> str | None:
+    """Why an IT power cannot be taken in: nothing is left of it for the host."""
+    if item.quantity != IT_POWER:
+        return None
+    board = pack.board_power(measurements, item.facts, overlaid(UNSTATED, stated_facts(item.facts)))
+    host = priors.select(catalog.fit_record("host_power"), overlaid(UNSTATED, stated_facts(item.facts)))
+    if np.isfinite(priors.scores(host.marginal, [item.value - board])[0]):
+        return None
+    return (
+        f"IT power {item.value:.4g} W leaves {item.value - board:.4g} W for the host beside about {board:.4g} W of the "
+        "board: power of one accelerator? write its share of the host with it."
+    )
 
 
 def _beyond(item: Measurement, prior: str) -> str | None:
@@ -372,7 +403,8 @@ def write(result: Result, out: Path) -> None:
     if result.utilization is not None:
         content[pack.DRAWS] = pack.draws_text(result.utilization.learned).encode()
     about = record(result)
-    content[PICTURE] = calibration_figures.before_after(about["inputs"], about["table"])
+    if about["inputs"]:
+        content[PICTURE] = calibration_figures.before_after(about["inputs"], about["table"])
     pack.write(out, about, content)
 
 
@@ -414,5 +446,6 @@ def command(path: Path | None, out: Path | None, refit: bool, as_json: bool, pro
 def _files(out: Path | None, result: Result) -> list[str]:
     if out is None:
         return []
-    names = [pack.RECORD, pack.MEASUREMENTS, PICTURE] + ([pack.DRAWS] if result.utilization else [])
+    names = [pack.RECORD, pack.MEASUREMENTS] + [PICTURE] * bool(result.moved)
+    names += [pack.DRAWS] if result.utilization else []
     return [str(out / name) for name in names]

@@ -24,7 +24,7 @@ def text(about: Mapping[str, Any], out: Path | None, width: int | None = None) -
     lines += [f"  not used: {line}" for line in _reasons(about["cells_not_used"])]
     lines += [f"  note: {note}" for note in about["notes"]]
     lines += ["", *_lead(about), ""]
-    table = [*_moved_lines(about["inputs"]), ""]
+    table = [*_moved_lines(about["inputs"]), ""] if about["inputs"] else []
     said = [f"  {sentence(key, entry)}" for key, entry in about["inputs"].items()]
     after = [f"  surprising: {surprise['text']}" for surprise in about["surprising"]]
     after += ["", *_closing(about, out)]
@@ -124,10 +124,12 @@ def _log_width(part: Mapping[str, Any]) -> float:
 
 
 def _closing(about: Mapping[str, Any], out: Path | None) -> list[str]:
-    lines = [
-        "Medians and 90% intervals for your next run; median and width (of the interval, on a log scale) against the "
-        "shipped prior. Inputs that are not named keep theirs."
-    ]
+    lines = ["Inputs that are not named keep their shipped priors."]
+    if about["inputs"]:
+        lines = [
+            "Medians and 90% intervals for your next run; median and width (of the interval, on a log scale) against "
+            "the shipped prior. Inputs that are not named keep theirs."
+        ]
     found = about["utilization"]
     if found is not None and found["diagnostics"]:
         d = found["diagnostics"]
@@ -140,5 +142,6 @@ def _closing(about: Mapping[str, Any], out: Path | None) -> list[str]:
         k_hat = f", k-hat {found['k_hat']:.2f}" if found["k_hat"] is not None else ""
         lines.append(f"Utilisation by weighting the shipped draws: {found['effective_draws']:,.0f} effective{k_hat}.")
     if out is not None:
-        lines.append(f"{out}/: use it with `gpustack-mc run SCENARIO --priors {out}`; {PICTURE} shows what moved.")
+        shown = f"; {PICTURE} shows what moved." if about["inputs"] else "."
+        lines.append(f"{out}/: use it with `gpustack-mc run SCENARIO --priors {out}`{shown}")
     return lines

@@ -15,9 +15,14 @@ class Place(NamedTuple):
         return ":".join(str(part) for part in self if part is not None)
 
 
+def printable(text: str) -> str:
+    """Return a text from a file without the characters that steer a terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def option_place(option: str, text: str) -> Place:
     """Return the place of an option's value: cut to what fits a line, without characters that steer a terminal."""
-    shown = "".join(character if character.isprintable() else "?" for character in text)
+    shown = printable(text)
     return Place(f"{option} {shown[:80]}{'...' if len(shown) > 80 else ''}")
 
 
@@ -48,7 +53,7 @@ class GpustackError(Exception):
         where = f"{self.place}: " if self.place else ""
         ending = f" {self.fix}" if self.fix else ""
         # A value quoted from a file may hold line breaks; the promise is one line.
-        return " ".join(f"{where}{self.message}{ending}".split())
+        return printable(" ".join(f"{where}{self.message}{ending}".split()))
 
     def as_dict(self) -> dict:
         """Return the form printed with ``--json``."""

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +24,13 @@ from gpustack_mc.facts import overlaid, stated_facts
 from gpustack_mc.fits import team, utilization_team
 from gpustack_mc.fits.draws_file import read_columns, write_columns
 from gpustack_mc.priors import TABLE_SIZE, TABLE_Z, Facts, Marginal, Selection, StatementError
+from gpustack_mc.quantities import INPUTS
 from gpustack_mc.user_table import IT_POWER
 
 SCHEMA_VERSION = 1
 RECORD, MEASUREMENTS, DRAWS = "pack.json", "measurements.csv", "draws.csv"
 FILES = (RECORD, MEASUREMENTS, DRAWS)
+_MOST_ROWS = 10**9
 _AGAIN = "Run `gpustack-mc calibrate` again with your runs."
 # Finer than the table of a marginal; the distribution function of a mixture is evaluated here and inverted.
 _GRID = np.linspace(-1.5 * TABLE_Z, 1.5 * TABLE_Z, 6001)
@@ -195,21 +198,18 @@ def load(folder: Path | str) -> Pack:
     if not (folder / RECORD).is_file():
         fix = "Make one with `gpustack-mc calibrate my_runs.csv --out my-priors/`."
         raise InputError("no-pack", f"this folder holds no prior pack ({RECORD} is missing).", fix, place)
-    content = {}
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         if record["schema_version"] != SCHEMA_VERSION:
             raise InputError("pack-version", f"a pack of version {record['schema_version']}.", _AGAIN, place)
         _check_fits(record, place)
-        for name, digest in record["files"].items():
-            content[name] = (folder / name).read_bytes()
-            if name not in FILES or hashlib.sha256(content[name]).hexdigest() != digest:
-                raise InputError(
-                    "pack-changed", "the file was changed after it was made.", _AGAIN, Place(str(folder / name))
-                )
+        content = _content(folder, record["files"])
         measurements = tuple(_read_measurements(content[MEASUREMENTS].decode("utf-8")))
         fitted = _read_team(record, content)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        _require_stated_fits(record, measurements)
+    except KeyError as error:
+        raise InputError("pack-damaged", f"the pack does not know {error}.", _AGAIN, place) from error
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError("pack-damaged", f"the pack cannot be read ({error}).", _AGAIN, place) from error
     digest = hashlib.sha256((folder / RECORD).read_bytes()).hexdigest()
     return Pack(folder, record, measurements, fitted, digest)
@@ -222,12 +222,50 @@ def _check_fits(record: Mapping[str, Any], place: Place) -> None:
             raise InputError("pack-stale", message, _AGAIN, place)
 
 
+def _content(folder: Path, digests: Mapping[str, str]) -> dict[str, bytes]:
+    """Read the files that a record names, which are the pack's own and no others."""
+    content = {}
+    for name, digest in digests.items():
+        if name not in FILES:
+            raise ValueError(f"{str(name)[:40]!r} is no file of a pack")
+        path = folder / name
+        if not path.is_file():
+            raise ValueError(f"{name} is missing")
+        content[name] = path.read_bytes()
+        if hashlib.sha256(content[name]).hexdigest() != digest:
+            raise InputError("pack-changed", "the file was changed after it was made.", _AGAIN, Place(str(path)))
+    return content
+
+
+def _require_stated_fits(record: Mapping[str, Any], measurements: Sequence[Measurement]) -> None:
+    """Make sure that every shipped prior that a pack moves was checked."""
+    used = {"host_power" if item.quantity == IT_POWER else item.quantity for item in measurements}
+    used |= {"utilization"} if record["utilization"] is not None else set()
+    if missing := sorted(used - set(record["shipped"])):
+        raise ValueError(f"it does not say with which prior of {missing[0]} it was made")
+
+
+def _finite(value: Any, what: str) -> float:
+    """Return a number of a pack, which anyone may have written."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{what} is not a number")
+    return value
+
+
 def _read_measurements(text: str) -> list[Measurement]:
     found = []
+    if not text:
+        raise ValueError(f"{MEASUREMENTS} is empty")
     for row in csv.DictReader(io.StringIO(text, newline="")):
         facts = {name: value for name, value in row.items() if name not in ("quantity", "value", "run_id", "count")}
-        count = int(row["count"])
-        found.append(Measurement(row["quantity"], float(row["value"]), row["run_id"], facts, count))
+        count, value = int(row["count"]), _finite(float(row["value"]), row["quantity"])
+        # More rows than any table has would only serve to outvote everything.
+        if row["quantity"] not in (*INPUTS, IT_POWER) or not 1 <= count <= _MOST_ROWS or None in row:
+            raise ValueError(f"{MEASUREMENTS} does not hold measurements")
+        if row["quantity"] == IT_POWER and not facts["accelerator"]:
+            raise ValueError("an IT power without its accelerator")
+        stated_facts(facts)
+        found.append(Measurement(row["quantity"], value, row["run_id"], facts, count))
     return found
 
 
@@ -235,9 +273,15 @@ def _read_team(record: Mapping[str, Any], content: Mapping[str, bytes]) -> TeamF
     about = record["utilization"]
     if about is None:
         return None
-    draws, known = utilization_team.read(read_columns(content[DRAWS].decode("utf-8")))
-    settings = catalog.fit_record("utilization")["settings"]
-    return TeamFit(draws, known, about["constants"], settings, about["loose"], about["runs"])
+    columns = read_columns(content[DRAWS].decode("utf-8"))
+    if not all(np.isfinite(column).all() for column in columns.values()):
+        raise ValueError(f"{DRAWS} holds what is not a number")
+    draws, known = utilization_team.read(columns)
+    fit = catalog.fit_record("utilization")
+    constants = {name: _finite(about["constants"][name], name) for name in fit["constants"]}
+    if not (0 <= _finite(about["loose"], "loose") <= 1 and isinstance(about["runs"], int) and about["runs"] >= 0):
+        raise ValueError("loose is no share, or runs no number")
+    return TeamFit(draws, known, constants, fit["settings"], about["loose"], about["runs"])
 
 
 def measurements_text(measurements: Sequence[Measurement], fields: Sequence[str]) -> str:

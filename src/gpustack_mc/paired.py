@@ -100,11 +100,12 @@ class Pairing:
         for own, design in ((True, self.design), (False, self.design._replace(method="lhs"))):
             rows = [i for i, stream in enumerate(streams) if (stream.dimension is not None) == own]
             # Latin hypercubes are told apart by their names; their numbers only have to differ.
-            numbers = [streams[i].dimension if own else i % DIMENSION_LIMIT for i in rows]
-            for some in range(0, len(rows), DIMENSION_LIMIT):
-                part = slice(some, some + DIMENSION_LIMIT)
-                names = [streams[i].name for i in rows[part]]
-                result[rows[part]] = points(design, names, numbers[part], replicate, start, stop, block)
+            for some in range(0, len(streams), DIMENSION_LIMIT):
+                part = [i for i in rows if some <= i < some + DIMENSION_LIMIT]
+                names = [streams[i].name for i in part]
+                numbers = [streams[i].dimension if own else i % DIMENSION_LIMIT for i in part]
+                if part:
+                    result[part] = points(design, names, numbers, replicate, start, stop, block)
         return result
 
     def cube(self, scenario: int, u: np.ndarray) -> np.ndarray:
@@ -136,7 +137,9 @@ class Pairing:
         found = self._each_replicate(self._replicate)
         count = len(self.problems)
         inputs = tuple(np.concatenate([part[k][0] for part in found], axis=1) for k in range(count))
-        outputs = np.stack([np.concatenate([part[k][1] for part in found], axis=1) for k in range(count)])
+        # Outputs that only some scenarios have come after those of all.
+        shared = slice(len(OUTPUTS))
+        outputs = np.stack([np.concatenate([part[k][1][shared] for part in found], axis=1) for k in range(count)])
         varying = tuple(model.varying for model in self.models)
         return Paired(self.problems, self.design, self.coupling, varying, inputs, outputs)
 

@@ -61,7 +61,7 @@ def open_result(path: Path | str) -> xr.DataTree:
         writer = str(tree.attrs.get("creation_library_version", "an unknown version"))[:20]
         found = f"this file has format {str(version)[:20]} (written by gpustack-mc {writer}), not {SCHEMA_VERSION}."
         raise _refusal(path, "result-version", found, "Run its scenario again with this version.")
-    missing = _missing(tree)
+    missing = "sound text" if _has_broken_text(tree) else _missing(tree)
     if missing:
         raise _refusal(path, "damaged-result", f"this file lacks {missing}.", "Run the scenario again.")
     return tree
@@ -131,6 +131,16 @@ def _require_hdf5(path: Path) -> None:
         raise _refusal(path, "unreadable", f"cannot read it: {error.strerror}.", "Check its permissions.") from error
     if start != _SIGNATURE:
         raise _not_ours(path)
+
+
+def _has_broken_text(tree: xr.DataTree) -> bool:
+    """Whether an attribute holds bytes that are not UTF-8, which no page can be written with."""
+    for node in tree.subtree:
+        for attrs in (node.attrs, *(variable.attrs for variable in node.variables.values())):
+            for text in (*attrs, *attrs.values()):
+                if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+                    return True
+    return False
 
 
 def _missing(tree: xr.DataTree) -> str:

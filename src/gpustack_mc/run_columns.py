@@ -76,8 +76,8 @@ _MEASURED = (
     Column("tokens_per_second", "token/s", UTILIZATION, "Throughput of the cluster while productive", 0.0, 1e12),
     Column("tokens_per_second_per_accelerator", "token/s", UTILIZATION, "The same per accelerator", 0.0, 1e9),
     Column("step_time_s", "s", UTILIZATION, "Time of a step of global_batch_tokens", 0.0, 1e6),
-    Column("mfu_reported", "1", UTILIZATION, "MFU while productive; say mfu_convention", 0.0, 1.0, ("mfu",)),
-    Column("goodput", "1", "goodput", "Productive share of the accelerator time", 0.0, 1.0, ("goodput_reported",)),
+    Column("mfu_reported", "1", UTILIZATION, "MFU while productive; say mfu_convention", 0.001, 1.0, ("mfu",)),
+    Column("goodput", "1", "goodput", "Productive share of the accelerator time", 0.001, 1.0, ("goodput_reported",)),
     Column("mean_gpu_power_w", "W", "gpu_power_fraction", "Mean board power of one accelerator", 1.0, 1e5),
     Column("mean_system_power_w_per_accelerator", "W", "host_power", "Mean IT power per accelerator, boards, hosts "
            "and network", 1.0, 1e5, ("it_power_w_per_accelerator",)),

@@ -97,7 +97,9 @@ def records(path: Path, names: Header, columns: str = "") -> Iterator[tuple[int,
     cells : dict of str to str
         By column; under ``""`` the word ``extra`` when the row has more cells than the header.
     """
-    reader = csv.reader(io.StringIO(_text(path), newline=""))
+    text = _text(path)
+    _require_closed_quotes(text, Place(str(path)))
+    reader = csv.reader(io.StringIO(text, newline=""))
     header: list[str] | None = None
     end = 0
     try:
@@ -117,6 +119,21 @@ def records(path: Path, names: Header, columns: str = "") -> Iterator[tuple[int,
         raise InputError("csv", f"this is not CSV: {error}.", fix, Place(str(path), reader.line_num or 1)) from error
     if header is None:
         raise InputError("empty-file", "the file is empty.", columns or _COLUMNS, Place(str(path)))
+
+
+def _require_closed_quotes(text: str, place: Place) -> None:
+    """Refuse a file that ends inside a quoted cell, which has swallowed all rows from there on."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    line = 1
+    try:
+        for _ in reader:
+            line = reader.line_num + 1
+    except csv.Error as error:
+        # What else a strict reader refuses, the lenient one understands.
+        if "end of data" not in str(error):
+            return
+        fix = "Close it: it swallows all rows from here on."
+        raise InputError("csv", "a quote is opened and never closed.", fix, place._replace(line=line)) from error
 
 
 _COLUMNS = f"Give a header with {', '.join(REQUIRED)} and {' or '.join(PARAMS)}, then one run per line."

@@ -21,7 +21,6 @@ from gpustack_mc.errors import GpustackError, InputError, Place
 from gpustack_mc.knobs import Knob
 from gpustack_mc.lease import share_of_draws
 from gpustack_mc.problem import Problem
-from gpustack_mc.quantities import OUTPUTS
 from gpustack_mc.sensitivity import replicate_error, replicate_interval
 from gpustack_mc.simulate import Draws, propagate
 from gpustack_mc.targets import FEWEST_BEYOND, Target
@@ -188,7 +187,7 @@ class _Search:
     def _margin(self, value: float, replicates: list[int] | None) -> np.ndarray:
         problem = self.knob.at(value)
         draws = propagate(problem, self.design, replicates)
-        outputs = dict(zip(OUTPUTS, draws.outputs, strict=True))
+        outputs = dict(zip(draws.names, draws.outputs, strict=True))
         if self.price_drift is not None:
             outputs["cost_rented_usd"] = outputs["cost_rented_usd"] * share_of_draws(self.price_drift, problem, draws)
         return self.condition.margin(outputs)
@@ -447,7 +446,9 @@ def _largest_runs() -> dict[str, float]:
 
 def _beyond_data(knob: Knob, problem: Problem, value: float) -> tuple[str, ...]:
     """Warn where the fitted MFU is asked about runs larger than any that it was fitted on."""
-    fitted = any(problem.inputs[name].origin == "fitted" for name in ("mfu", "goodput"))
+    # Phases have their own MFU, and goodput may follow from failures.
+    inputs = problem.inputs.values()
+    fitted = any(item.quantity.name in ("mfu", "goodput") and item.origin == "fitted" for item in inputs)
     largest = _largest_runs().get(knob.name)
     if not fitted or largest is None or value <= largest:
         return ()

@@ -93,6 +93,7 @@ def run_solve(
     if not 256 <= samples <= 2**20:
         raise InputError("bad-samples", f"{samples:,} is not between 256 and 1,048,576.", "", Place("--samples"))
     design = make_design(samples, seed=seed)
+    _require_open(name, base)
     if name == knobs.SERVED:
         if such_that or limits:
             raise InputError("bad-option", "served tokens take no condition.", "Leave it out.", Place("--for"))
@@ -114,6 +115,13 @@ def run_solve(
     if out is not None:
         _write(found, out)
     return found
+
+
+def _require_open(name: str, base: Problem) -> None:
+    """Refuse to turn what a job that runs has already settled: its days so far would be read as another job's."""
+    if base.file.observed is not None and name in ("count", "params"):
+        fix = "Leave `observed` out to plan another job, or solve for tokens or an input."
+        raise InputError("job-runs", f"`observed` is of a job whose {name} is settled.", fix, Place(f"--for {name}"))
 
 
 def _rates(base: Problem) -> dict[str, float]:

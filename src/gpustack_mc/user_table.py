@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from gpustack_mc import catalog, run_columns
 from gpustack_mc.constants import FLOP_PER_PARAM_AND_TOKEN, HOURS_PER_DAY, SECONDS_PER_HOUR, WATTS_PER_MEGAWATT
-from gpustack_mc.errors import InputError, Place, did_you_mean
-from gpustack_mc.quantities import BY_NAME
+from gpustack_mc.errors import InputError, Place, did_you_mean, printable
+from gpustack_mc.quantities import BY_NAME, INPUTS
 from gpustack_mc.run_columns import COLUMNS, MEASURED, NAMES
 from gpustack_mc.run_table import (
     LARGEST_UTILIZATION,
@@ -169,7 +169,7 @@ class _Reader:
         if self.codecarbon:
             cells = run_columns.from_codecarbon(cells) | {"": cells[""]}
         cells = {name: "" if cell.lower() in NOTHING else cell for name, cell in cells.items()}
-        run_id = cells.get("run_id") or f"line {line}"
+        run_id = printable(cells.get("run_id", "")) or f"line {line}"
         try:
             if run_id in self.runs:
                 self._again(line, run_id)
@@ -253,8 +253,8 @@ def _outside(column: run_columns.Column, text: str) -> str:
         return f"tokens is {text}: tokens in billions? write 2e12."
     side, bound = ("below", column.low) if value < column.low else ("above", column.high)
     if column.name in _ONE:
-        return f"{column.name} is {text}, above 1: a share; 38% is written 0.38."
-    reason = BY_NAME[column.name].reason if column.name in BY_NAME else f"in {column.unit}"
+        return f"{column.name} is {text}, {side} {bound:g}: a share; 38% is written 0.38."
+    reason = BY_NAME[column.name].reason if column.name in INPUTS else f"in {column.unit}"
     return f"{column.name} is {text}, {side} {bound:g}: {reason}."
 
 

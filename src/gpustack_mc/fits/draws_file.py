@@ -11,6 +11,8 @@ _DIGITS = 5
 def read_columns(text: str) -> dict[str, np.ndarray]:
     """Columns of ``draws.csv``."""
     header, *lines = text.splitlines()
+    if not lines:
+        raise ValueError("draws.csv has no rows")
     values = np.loadtxt(io.StringIO("\n".join(lines)), delimiter=",", ndmin=2)
     return dict(zip(header.split(","), values.T, strict=True))
 
