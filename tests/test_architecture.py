@@ -223,6 +223,7 @@ ROOMS = {
     "comparison_text": {"answering", "formatting", "quantities"},
     "sites_text": {"answering", "formatting"},
     "sites": {
+        "yamlfile",
         "sites_text",
         "catalog",
         "comparison",
