@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpustack_mc.fits import chain_checks, hierarchy, refit
+from gpustack_mc.fits import chain_checks, freshness, hierarchy, refit
 from gpustack_mc.fits.least_squares import regression
 from gpustack_mc.fits.populations import predictive_log_normal, sixteen_bit_peak
 
@@ -172,11 +172,11 @@ def test_nothing_is_sampled_to_see_that_a_fit_is_fresh(root, monkeypatch):
 def test_better_words_do_not_make_a_fit_stale(tmp_path):
     path = tmp_path / "program.py"
     path.write_text('"""Old."""\nX = 1  # why\ndef f():\n    """Says."""\n')
-    before = refit.statements(path)
+    before = freshness.statements(path)
     path.write_text('"""New."""\nX = 1\n\n\ndef f():\n    """Says more."""\n')
-    assert refit.statements(path) == before
+    assert freshness.statements(path) == before
     path.write_text('"""New."""\nX = 2\n\n\ndef f():\n    """Says more."""\n')
-    assert refit.statements(path) != before
+    assert freshness.statements(path) != before
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,7 @@ whole or not at all, with sorted keys and one population per line, so that a cha
 A fit whose chains did not converge is not written, and the command ends with 3.
 """
 
-import ast
 import csv
-import hashlib
 import importlib
 import json
 import os
@@ -21,6 +19,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from gpustack_mc.fits.freshness import digest, statements
 from gpustack_mc.fits.populations import Fitted, Population
 from gpustack_mc.priors import Marginal, quantiles
 from gpustack_mc.quantities import BY_NAME, INPUTS
@@ -153,7 +152,7 @@ def compute(quantity: str, root: Path | str | None = None) -> dict[str, Any]:
         "populations": [_plain(population) for population in populations],
         **hashes(quantity, root),
     }
-    record["populations_sha256"] = _digest(_json(record["populations"]).encode())
+    record["populations_sha256"] = digest(_json(record["populations"]).encode())
     _validate(record, rows)
     if sampled:
         from gpustack_mc.fits.chain_checks import unhealthy
@@ -186,27 +185,9 @@ def hashes(quantity: str, root: Path | str | None = None) -> dict[str, str]:
     here = Path(__file__).parent
     modules = (quantity, *_SHARED, *_USES.get(quantity, ()))
     return {
-        "data_sha256": _digest((priors_root(root) / quantity / "data.csv").read_bytes()),
-        "program_sha256": _digest(b"".join(statements(here / f"{name}.py") for name in modules)),
+        "data_sha256": digest((priors_root(root) / quantity / "data.csv").read_bytes()),
+        "program_sha256": digest(b"".join(statements(here / f"{name}.py") for name in modules)),
     }
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def statements(path: Path) -> bytes:
-    """Code without comments and docstrings: better words do not make a fit stale."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [item for item in body if not _is_text(item)] or [ast.Pass()]
-    return ast.unparse(tree).encode()
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def refit(quantity: str, root: Path | str | None = None) -> dict[str, Any]:
@@ -258,7 +239,7 @@ def stale(quantity: str, root: Path | str | None = None) -> str | None:
     for key, value in fresh.items():
         if stored.get(key) != value:
             return f"{path}: {key} differs from its input; {todo}"
-    if stored.get("populations_sha256") != _digest(_json(stored.get("populations")).encode()):
+    if stored.get("populations_sha256") != digest(_json(stored.get("populations")).encode()):
         return f"{path}: populations are not those of the fit; {todo}"
     return None
 

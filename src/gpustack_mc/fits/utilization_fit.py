@@ -3,9 +3,7 @@ r"""Sample the utilisation program: the stored fit, its diagnostics, and the ref
 Run ``python -m gpustack_mc.fits.utilization_fit`` to write ``fit.json`` and ``draws.csv`` of ``priors/utilization``.
 """
 
-import ast
 import csv
-import hashlib
 import json
 import sys
 import time
@@ -26,6 +24,7 @@ from scipy import stats
 from gpustack_mc.fits import utilization as program
 from gpustack_mc.fits import utilization_data as table
 from gpustack_mc.fits.draws_file import read_columns, write_columns  # noqa: F401 - part of this module's API
+from gpustack_mc.fits.freshness import digest, statements
 from gpustack_mc.fits.utilization_predict import NEW_GENERATION, Draws, loss_at, read_draws
 
 # The coefficients trade off with each other and with the effects of the generations; the families hardly do.
@@ -215,32 +214,14 @@ def plain(prior: Mapping[str, Any]) -> dict[str, Any]:
     return {name: setting["value"] for name, setting in prior["settings"].items()}
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _statements(path: Path) -> bytes:
-    """Code without comments and docstrings: better words do not make a fit stale."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [item for item in body if not _is_text(item)] or [ast.Pass()]
-    return ast.unparse(tree).encode()
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
 def inputs(folder: Path) -> dict[str, str]:
     """Hashes of what a fit follows from; a record with others is stale."""
     prior, _ = read_prior(folder)
-    code = b"".join(_statements(Path(module.__file__)) for module in (program, table))
+    code = b"".join(statements(Path(module.__file__)) for module in (program, table))
     return {
-        "data_sha256": _digest((folder / "data.csv").read_bytes()),
-        "settings_sha256": _digest(json.dumps(plain(prior), sort_keys=True).encode()),
-        "program_sha256": _digest(code),
+        "data_sha256": digest((folder / "data.csv").read_bytes()),
+        "settings_sha256": digest(json.dumps(plain(prior), sort_keys=True).encode()),
+        "program_sha256": digest(code),
     }
 
 
@@ -250,7 +231,7 @@ def stale(folder: Path) -> str | None:
     for key, value in inputs(folder).items():
         if record.get(key) != value:
             return f"{folder / 'fit.json'}: {key} differs; run python -m gpustack_mc.fits.utilization_fit"
-    if record["draws_sha256"] != _digest((folder / "draws.csv").read_bytes()):
+    if record["draws_sha256"] != digest((folder / "draws.csv").read_bytes()):
         return f"{folder / 'draws.csv'}: not the draws of fit.json; run python -m gpustack_mc.fits.utilization_fit"
     return None
 
@@ -301,7 +282,7 @@ def refit(folder: Path, seed: int = 0) -> dict[str, Any]:
             for key, source in prior["sources"].items()
         },
         "limits": [" ".join(limit.split()) for limit in prior["limits"]],
-        "draws_sha256": _digest(text.encode()),
+        "draws_sha256": digest(text.encode()),
         **inputs(folder),
     }
     (folder / "draws.csv").write_text(text, encoding="utf-8", newline="\n")
