@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from gpustack_mc.efficiency import draws
 from gpustack_mc.fits import gpu_power_fraction, populations, refit, serving_throughput
 from gpustack_mc.priors import Marginal, quantiles
 from gpustack_mc.quantities import BY_NAME
@@ -132,6 +133,13 @@ def test_board_share_that_splits_node_power_is_that_of_the_board_prior_in_busy_t
     mean = quantiles(Marginal(found["family"], found["parameters"]), (np.arange(10_000) + 0.5) / 10_000).mean()
     busy = mean / (1 - lowered["lost_share"] * lowered["lost_share_idle"] * (1 - lowered["idle_over_busy"]))
     assert mean < settings("host_power")["board_fraction"] < busy  # one row of the prior covers all time as it is
+
+
+def test_lost_share_of_the_board_prior_is_that_of_the_utilization_fit():
+    scalar = draws().scalar
+    per_productive_hour = scalar["loss_mean"].mean()
+    lowest, highest = -np.expm1(-scalar["loss"]).mean(), per_productive_hour / (1 + per_productive_hour)
+    assert lowest < settings("gpu_power_fraction")["lost_share"] < highest
 
 
 def test_board_power_is_that_of_all_time():

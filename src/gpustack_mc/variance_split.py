@@ -60,8 +60,8 @@ def split(problem: Problem, design: Design, outputs: Sequence[str]) -> dict[str,
     Returns
     -------
     dict
-        By output: ``scale`` (log or raw), ``inputs`` that are not separated, and for each part ``share`` and
-        ``interval_90``; None where the output does not vary.
+        By output: ``scale`` (log or raw), ``not_separated`` (inputs of the part ``other``), and for each part ``share``
+        and ``interval_90``; None where the output does not vary.
     """
     from scipy.special import ndtr, ndtri
 
@@ -77,8 +77,8 @@ def split(problem: Problem, design: Design, outputs: Sequence[str]) -> dict[str,
         runs = [first] + [s[:, None] * first + np.sqrt(1 - s[:, None] ** 2) * second for s in parts.values()]
         found.append(np.stack([model.propagate(np.clip(ndtr(z), 1e-12, 1 - 1e-12))[1][rows] for z in runs]))
     draws = np.stack(found)  # (replicates, 1 + parts, outputs, n)
-    told = {name: [key for key, share in zip(keys, parts["other"], strict=True) if share] for name in outputs}
-    return {name: _of(draws[:, :, i], told[name]) for i, name in enumerate(outputs)}
+    not_separated = [key for key, share in zip(keys, parts["other"], strict=True) if share]
+    return {name: _of(draws[:, :, i], not_separated) for i, name in enumerate(outputs)}
 
 
 def _of(draws: np.ndarray, not_separated: list[str]) -> dict[str, Any]:
