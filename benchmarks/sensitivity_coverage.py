@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gpustack_mc.design import make_design
-from gpustack_mc.sensitivity import indices, replicate_interval, replicate_sums
+from gpustack_mc.sobol import indices, replicate_interval, replicate_sums
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

@@ -203,14 +203,14 @@ def _strip(q: dict[str, float], low: float, high: float) -> str:
 
 def gallery() -> list[str]:
     """Return the page of the shipped scenarios, each run, with its sentence and its picture."""
-    from gpustack_mc import figures, pages, summary
+    from gpustack_mc import figures, pages, summarizing
     from gpustack_mc.api import load_scenario, simulate
 
     lines = ["# Gallery", "", f"The shipped scenarios, run with {SAMPLES:,} samples.", ""]
     for name in catalog.shipped_scenarios():
         problem = load_scenario(name)
         tree = simulate(problem, samples=SAMPLES)
-        said = summary.sentence(summary.summarise(tree), tree.attrs["ownership"])
+        said = summarizing.sentence(summarizing.summarise(tree), tree.attrs["ownership"])
         picture = pages.svg(figures.interval_plot(tree), name.replace(".", "-"), figures.alt_text(tree, "outputs"))
         lines += [f"## {cell(problem.name)}", "", cell(said), "", cell(problem.file.description), ""]
         lines += [f"`gpustack-mc run {name}`", "", f'<div class="picture">{_one_line(picture)}</div>', ""]

@@ -33,9 +33,9 @@ def scenario_file(tmp_path):
 def llama(tmp_path_factory):
     """Run a shipped scenario once for all tests that only read a result; returns (tree, path of its result.nc)."""
     from gpustack_mc.design import make_design
+    from gpustack_mc.propagation import simulate
     from gpustack_mc.result import to_datatree, write
     from gpustack_mc.scenario import load_scenario
-    from gpustack_mc.simulate import simulate
 
     tree = to_datatree(simulate(load_scenario("llama-3-70b"), make_design(4096, seed=0)))
     path = tmp_path_factory.mktemp("llama") / "result.nc"

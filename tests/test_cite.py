@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from gpustack_mc import __version__, cite, summary, yamlfile
+from gpustack_mc import __version__, cite, summarizing, yamlfile
 from gpustack_mc.api import simulate
 from gpustack_mc.cli import cli, main
 
@@ -24,10 +24,10 @@ def entries(bibtex: str) -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("style", cite.STYLES)
 def test_paragraphs_hold_numbers_scope_and_basis(llama, style):
-    found = summary.summarise(llama[0])
+    found = summarizing.summarise(llama[0])
     text = cite.cite(llama[0], style).text
     assert "\n" not in text and "  " not in text
-    assert summary.with_interval(found["outputs"]["energy_mwh"]) in text
+    assert summarizing.with_interval(found["outputs"]["energy_mwh"]) in text
     assert "90% equal-tailed credible intervals" in text and "Scope: the final training run" in text
     assert "seed 0" in text and found["scenario_sha256"][:12] in text
     if style != "energy-disclosure":
@@ -36,10 +36,10 @@ def test_paragraphs_hold_numbers_scope_and_basis(llama, style):
 
 def test_the_energy_disclosure_answers_annex_xi(llama):
     """Section 1, point 2(d): computational resources, training time; (e): energy, known or estimated, and how."""
-    found = summary.summarise(llama[0])["outputs"]
+    found = summarizing.summarise(llama[0])["outputs"]
     citation = cite.cite(llama[0], "energy-disclosure")
     for name in ("training_flop", "training_days", "energy_mwh"):
-        assert summary.with_interval(found[name]) in citation.text
+        assert summarizing.with_interval(found[name]) in citation.text
     assert "estimated from the computational resources and not metered" in citation.text
     assert entries(citation.bibtex)["eu-ai-act"]["url"] == "https://eur-lex.europa.eu/eli/reg/2024/1689/oj"
 

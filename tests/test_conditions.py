@@ -10,9 +10,9 @@ import pytest
 from gpustack_mc import answering, conditions
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError
+from gpustack_mc.propagation import simulate
 from gpustack_mc.result import to_datatree
 from gpustack_mc.scenario import load_scenario
-from gpustack_mc.simulate import simulate
 
 FIXED = {
     "mfu": 0.4, "goodput": 0.9, "gpu_power_fraction": 0.85, "host_power": 400, "pue": 1.2, "electricity_price": 0.08,
@@ -77,7 +77,7 @@ def test_probabilities_are_those_of_the_closed_form(load):
 
 
 def test_questions_say_what_they_cover(load):
-    from gpustack_mc.summary import summarise, text
+    from gpustack_mc.summarizing import summarise, text
 
     shown = text(
         summarise(tree_of(load("questions: {budget: 15 MUSD, ask: [programme_co2e_t <= 9000 t]}\n"))), "either"

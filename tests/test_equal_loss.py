@@ -8,8 +8,8 @@ from gpustack_mc import solve_text
 from gpustack_mc.design import make_design
 from gpustack_mc.equal_loss import laws
 from gpustack_mc.errors import InputError
+from gpustack_mc.propagation import propagate
 from gpustack_mc.scenario import load_scenario
-from gpustack_mc.simulate import propagate
 from gpustack_mc.solving import run_solve
 
 SCENARIO = "scenarios/pythia-12b.yaml"

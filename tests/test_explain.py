@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from gpustack_mc import chain, chain_picture, equations, explain, failures, model, notation, summary
+from gpustack_mc import chain, chain_picture, equations, explain, failures, model, notation, summarizing
 from gpustack_mc.cli import main
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import PHASE_KEYS
@@ -120,7 +120,7 @@ def test_first_order_at_its_edges():
 def test_an_explanation_agrees_with_the_result(llama):
     tree, _ = llama
     found = explain.explain(tree, "co2e_t")
-    entry = summary.summarise(tree)
+    entry = summarizing.summarise(tree)
     assert [step["name"] for step in found["steps"]][-1] == "co2e_t"
     assert found["steps"][-1]["share"] == 1
     assert found["steps"][-1]["interval_90"] == entry["outputs"]["co2e_t"]["interval_90"]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gpustack_mc import figures, forest, pages
 from gpustack_mc.design import make_design
+from gpustack_mc.propagation import simulate
 from gpustack_mc.result import to_datatree
 from gpustack_mc.scenario import load_scenario
-from gpustack_mc.simulate import simulate
 
 SCENARIO = "scenarios/worked-70b.yaml"
 INTERVALS = (

@@ -11,8 +11,8 @@ from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError
 from gpustack_mc.knobs import knob
 from gpustack_mc.measure import run_measure
+from gpustack_mc.propagation import propagate
 from gpustack_mc.scenario import load_scenario, read_document
-from gpustack_mc.simulate import propagate
 
 SCENARIO = "scenarios/llama-3-70b.yaml"
 SAMPLES = 2**16

@@ -8,13 +8,13 @@ import pytest
 from gpustack_mc import checking, priors
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError
+from gpustack_mc.propagation import simulate
 from gpustack_mc.quantities import OBSERVED, OUTPUTS
 from gpustack_mc.result import to_datatree
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.schema import Observed
-from gpustack_mc.simulate import simulate
 from gpustack_mc.spent import ADDITIVE, parts
-from gpustack_mc.summary import summarise, text
+from gpustack_mc.summarizing import summarise, text
 
 BASE = """\
 schema_version: 1

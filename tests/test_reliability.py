@@ -12,12 +12,12 @@ from gpustack_mc.design import make_design
 from gpustack_mc.drivers import scale
 from gpustack_mc.errors import InputError, InputErrors
 from gpustack_mc.priors import quantiles
+from gpustack_mc.propagation import simulate
 from gpustack_mc.quantities import DIMENSION, INPUTS, OUTPUTS, outputs_of
 from gpustack_mc.result import to_datatree
 from gpustack_mc.run import run_scenario
 from gpustack_mc.scenario import load_scenario
-from gpustack_mc.simulate import simulate
-from gpustack_mc.summary import summarise, text
+from gpustack_mc.summarizing import summarise, text
 
 BASE = """\
 schema_version: 1

@@ -5,7 +5,7 @@ import json
 import pytest
 import xarray as xr
 
-from gpustack_mc import reopening, report, summary
+from gpustack_mc import reopening, report, summarizing
 from gpustack_mc.cli import main
 from gpustack_mc.errors import InputError
 from gpustack_mc.reopening import open_result, result_of
@@ -123,7 +123,7 @@ def test_whatever_is_missing_is_refused_or_does_not_matter(llama, tmp_path):
             found = open_result(altered(changed, tmp_path / "without.nc", lambda tree: None))
         except InputError:
             return
-        report.values(found, summary.summarise(found), drawn)
+        report.values(found, summarizing.summarise(found), drawn)
 
     for name in tree.attrs:
         less = tree.copy()

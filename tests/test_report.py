@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpustack_mc import answering, report, strips, summary
+from gpustack_mc import answering, report, strips, summarizing
 from gpustack_mc.api import simulate
 from gpustack_mc.cli import main
 from gpustack_mc.quantities import OUTPUTS
@@ -78,12 +78,12 @@ def nasty(llama):
 
 
 def test_the_page_says_what_the_summary_says(llama, page):
-    found = summary.summarise(llama[0])
+    found = summarizing.summarise(llama[0])
     said = page.text
-    assert summary.sentence(found, "either") in said
-    assert summary.driver_sentence(found, "either") in said
-    for name, cells in summary.headline_table(found, "either").items():
-        assert summary.label_of(name, found) in said
+    assert summarizing.sentence(found, "either") in said
+    assert summarizing.driver_sentence(found, "either") in said
+    for name, cells in summarizing.headline_table(found, "either").items():
+        assert summarizing.label_of(name, found) in said
         assert all(cell in said for cell in cells)
     for answer in found["questions"].values():
         assert answering.percent(answer["probability"]) in said
@@ -92,13 +92,15 @@ def test_the_page_says_what_the_summary_says(llama, page):
         assert all(" ".join(source["title"].split()) in said for source in entry["sources"])
     for name in OUTPUTS:
         assert name in said
-    assert all(what in said for what in summary.NOT_INCLUDED)
+    assert all(what in said for what in summarizing.NOT_INCLUDED)
     assert found["scenario_sha256"] in said and found["priors_sha256"] in said and "--seed 0 --samples 4096" in said
     assert "published 6.4 M h" in said and "inside the 90% interval" in said
 
 
 def test_origin_and_age_of_every_assumption(llama, page):
-    rows = report.values(llama[0], summary.summarise(llama[0]), report.figures.interval_plot(llama[0]))["assumptions"]
+    rows = report.values(llama[0], summarizing.summarise(llama[0]), report.figures.interval_plot(llama[0]))[
+        "assumptions"
+    ]
     by_key = {row["key"]: row for row in rows}
     assert by_key["params"]["origin"] == "entered" and by_key["mfu"]["origin"] == "fitted"
     assert by_key["tdp"]["origin"] == "cited" and by_key["context_flop_factor"]["origin"] == "derived"
@@ -174,7 +176,7 @@ correlations: [{between: [mfu, goodput], rank: 0.5}]
 def test_overrides_are_part_of_the_command(scenario_file, llama):
     tree = llama[0].copy()
     tree.attrs["scenario"] += "\n# --set mfu=0.4\n# --set questions.budget=50 USD"
-    reproduce = report._reproduce(tree, summary.summarise(tree))
+    reproduce = report._reproduce(tree, summarizing.summarise(tree))
     assert reproduce["command"].endswith("--set mfu=0.4 --set 'questions.budget=50 USD'")
     assert "--set" not in reproduce["scenario"]
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gpustack_mc import answering, summary
+from gpustack_mc import answering, summarizing
 from gpustack_mc.design import make_design
+from gpustack_mc.propagation import simulate
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 from gpustack_mc.result import to_datatree, write
 from gpustack_mc.scenario import load_scenario
-from gpustack_mc.simulate import simulate
 
 SCENARIO = """\
 schema_version: 1
@@ -92,7 +92,7 @@ def test_sensitivity_group(stored):
 
 
 def test_summary_has_the_published_form(stored):
-    found = summary.summarise(stored)
+    found = summarizing.summarise(stored)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert set(found["outputs"]) == set(OUTPUTS)
     days = found["outputs"]["training_days"]
@@ -121,14 +121,14 @@ def test_questions_count_draws(stored):
 
 
 def test_published_figures_say_whether_they_are_inside(stored):
-    found = summary.summarise(stored)["published"]
+    found = summarizing.summarise(stored)["published"]
     assert found["accelerator_hours"]["inside_interval_90"] is True
     assert found["energy_mwh"]["inside_interval_90"] is False
 
 
 def test_text(stored):
-    found = summary.summarise(stored, ["reports/x/result.nc"])
-    lines = summary.text(found, "either", width=200).splitlines()
+    found = summarizing.summarise(stored, ["reports/x/result.nc"])
+    lines = summarizing.text(found, "either", width=200).splitlines()
     assert lines[0].startswith("70B parameters on 15T tokens with 8,192 H100-SXM-80GB: ")
     assert lines[0].endswith("(90% intervals).")
     text = "\n".join(lines)
@@ -142,14 +142,14 @@ def test_text(stored):
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_text_respects_the_width_of_prose(stored, width):
-    found = summary.summarise(stored)
-    first = summary.text(found, "own", width=width).split("\n\n")[0]
+    found = summarizing.summarise(stored)
+    first = summarizing.text(found, "own", width=width).split("\n\n")[0]
     assert all(len(line) <= max(width, 40) for line in first.splitlines()[:2])
 
 
 def test_ownership_selects_the_cost(stored):
-    found = summary.summarise(stored)
-    rented = summary.text(found, "rent")
+    found = summarizing.summarise(stored)
+    rented = summarizing.text(found, "rent")
     table = rented.split("\n\n")[1]
     assert "cost, rented" in table and "cost, owned" not in table
     assert "rented (90% intervals)" in rented.replace("\n", " ")

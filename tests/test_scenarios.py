@@ -7,9 +7,9 @@ import pytest
 
 from gpustack_mc import catalog
 from gpustack_mc.design import make_design
+from gpustack_mc.propagation import simulate
 from gpustack_mc.quantities import OUTPUTS
 from gpustack_mc.scenario import load_scenario
-from gpustack_mc.simulate import simulate
 from gpustack_mc.tallies import PROBABILITIES
 
 NAMES = tuple(catalog.shipped_scenarios())

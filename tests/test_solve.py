@@ -7,8 +7,8 @@ from scipy import stats
 from gpustack_mc import knobs, lease, solve_text, targets
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError
+from gpustack_mc.propagation import propagate, simulate
 from gpustack_mc.scenario import load_scenario, read_document
-from gpustack_mc.simulate import propagate, simulate
 from gpustack_mc.solve import UnreachableError, solve
 from gpustack_mc.solving import run_solve
 

@@ -12,7 +12,7 @@ from gpustack_mc import conditions, formatting
 from gpustack_mc.conditions import Gate
 from gpustack_mc.problem import QUESTIONS, Condition, Term
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.sensitivity import replicate_error
+from gpustack_mc.sobol import replicate_error
 
 if TYPE_CHECKING:
     import xarray as xr

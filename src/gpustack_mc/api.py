@@ -13,10 +13,10 @@ import xarray as xr
 
 from gpustack_mc.design import make_design
 from gpustack_mc.problem import Problem
+from gpustack_mc.propagation import simulate as _propagate
 from gpustack_mc.reopening import open_result
 from gpustack_mc.result import to_datatree
 from gpustack_mc.scenario import load_scenario
-from gpustack_mc.simulate import simulate as _propagate
 
 __all__ = ["load_scenario", "open_result", "sensitivity", "simulate", "summary"]
 

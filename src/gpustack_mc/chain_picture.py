@@ -7,7 +7,7 @@ needs first, so that boxes never overlap, whatever the model.
 import html
 from typing import Any, NamedTuple
 
-from gpustack_mc import notation, summary
+from gpustack_mc import notation, summarizing
 from gpustack_mc.quantities import BY_NAME
 
 _ROW, _HEIGHT, _GAP, _MARGIN = 54, 46, 40, 8
@@ -115,20 +115,20 @@ def _placed(found: dict[str, Any]) -> dict[str, _Box]:
 
 
 def _step_box(step: dict[str, Any], column: int, row: float) -> _Box:
-    title = f"{step['description']}: {step['equation']}; {summary.with_interval(step)}"
+    title = f"{step['description']}: {step['equation']}; {summarizing.with_interval(step)}"
     label = f"{notation.plain(step['symbol'])}  {BY_NAME[step['name']].short}"
     return _Box(step["name"], column, row, (label, _value(step)), title, step["share"], False)
 
 
 def _input_box(item: dict[str, Any], column: int, row: float) -> _Box:
-    title = f"{item['description']}; {summary.with_interval(item)}; {item['origin']}"
+    title = f"{item['description']}; {summarizing.with_interval(item)}; {item['origin']}"
     title += f": {item['prior']}" if item["prior"] else ""
     label = f"{_SIGN.get(item['origin'], '')} {notation.plain(item['symbol'])}  {item['name'].replace('_', ' ')}"
     return _Box(item["name"], column, row, (label, _value(item)), title, item["share"], True)
 
 
 def _value(entry: dict[str, Any]) -> str:
-    value = summary.with_interval(entry)
+    value = summarizing.with_interval(entry)
     return value if len(value) <= _LONGEST else value.partition(" (")[0]
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpustack_mc import formatting, summary
+from gpustack_mc import formatting, summarizing
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -54,7 +54,7 @@ def cite(tree: "xr.DataTree", style: str = "model-card", found: dict[str, Any] |
     found : dict, optional
         The summary of the result, when it is at hand.
     """
-    found = found or summary.summarise(tree)
+    found = found or summarizing.summarise(tree)
     text = STYLES[style](found, tree.attrs["ownership"])
     entries = [_tool(found), *_sources(found, tree.attrs["ownership"])]
     if style == "energy-disclosure":
@@ -93,7 +93,7 @@ def _energy_disclosure(found: dict[str, Any], ownership: str) -> str:
         f"{v['accelerator_hours']} accelerator-hours; training time {v['training_days']}. "
         f"Energy consumption (point 2(e)): {v['energy_mwh']} for training, estimated from the computational resources "
         f"and not metered. It covers accelerators, hosts, network and the overhead of the facility (PUE "
-        f"{summary.with_interval(found['inputs']['pue'])}); use of the model is not part of it. "
+        f"{summarizing.with_interval(found['inputs']['pue'])}); use of the model is not part of it. "
         f"{_largest(found, 'energy_mwh')}With experiments and failed runs the energy is estimated at "
         f"{v['programme_energy_mwh']}. {_scope()} {_method(found)}"
     )
@@ -107,7 +107,7 @@ STYLES: dict[str, Callable[[dict[str, Any], str], str]] = {
 
 
 def _said(found: dict[str, Any]) -> dict[str, str]:
-    said = {name: summary.with_interval(entry) for name, entry in found["outputs"].items()}
+    said = {name: summarizing.with_interval(entry) for name, entry in found["outputs"].items()}
     # "7.0 M h (4.1 – 13) accelerator-hours" says the unit twice.
     said["accelerator_hours"] = said["accelerator_hours"].replace(" M h", " million").replace(" h", "")
     return said
@@ -129,13 +129,15 @@ def _basis(found: dict[str, Any]) -> str:
 
 
 def _money(found: dict[str, Any], ownership: str) -> str:
-    owned, rented = (summary.with_interval(found["outputs"][name]) for name in ("cost_owned_usd", "cost_rented_usd"))
+    owned, rented = (
+        summarizing.with_interval(found["outputs"][name]) for name in ("cost_owned_usd", "cost_rented_usd")
+    )
     said = {"own": f"{owned} on owned hardware", "rent": f"{rented} rented"}
     return f"The cost is estimated at {said.get(ownership, f'{owned} on owned hardware or {rented} rented')}."
 
 
 def _largest(found: dict[str, Any], output: str = "co2e_t") -> str:
-    ranked = summary.ranking(found, output)
+    ranked = summarizing.ranking(found, output)
     if not ranked:
         return ""
     name, index = ranked[0]
@@ -145,7 +147,7 @@ def _largest(found: dict[str, Any], output: str = "co2e_t") -> str:
 def _scope() -> str:
     return (
         "Scope: the final training run, accelerator time included that did not advance it; "
-        f"not included: {'; '.join(summary.NOT_INCLUDED)}."
+        f"not included: {'; '.join(summarizing.NOT_INCLUDED)}."
     )
 
 
@@ -183,10 +185,10 @@ def _tool(found: dict[str, Any]) -> str:
 
 def _sources(found: dict[str, Any], ownership: str) -> list[str]:
     """Return an entry for each source of the inputs that bring most of the variance, with what it was used for."""
-    outputs = (*_JUDGED, summary.main_cost(ownership))
+    outputs = (*_JUDGED, summarizing.main_cost(ownership))
     main: dict[str, float] = {}
     for output in outputs:
-        for block, index in summary.ranking(found, output):
+        for block, index in summarizing.ranking(found, output):
             for name in block.split("+"):
                 main[name] = max(main.get(name, 0.0), index["ST"])
     used: dict[tuple[str, str], list[str]] = {}

@@ -143,10 +143,10 @@ def run(
     if as_json:
         click.echo(json.dumps(done.summary, indent=2, allow_nan=False))
     elif not quiet:
-        from gpustack_mc import summary
+        from gpustack_mc import summarizing
 
         style = {} if os.environ.get("NO_COLOR") else {"style": click.style}
-        click.echo(summary.text(done.summary, done.ownership, **style))
+        click.echo(summarizing.text(done.summary, done.ownership, **style))
         if variance_split:
             from gpustack_mc import variance_split as parts
 
@@ -188,7 +188,7 @@ def compare(
     calibration: Path | None,
 ) -> None:
     """Hold SCENARIOS against the first one on the same draws: chances, differences, and what drives them."""
-    from gpustack_mc.compare import run_comparison
+    from gpustack_mc.comparing import run_comparison
     from gpustack_mc.compilation import use_cache
 
     use_cache()

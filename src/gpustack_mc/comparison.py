@@ -10,7 +10,7 @@ from gpustack_mc import priors
 from gpustack_mc.paired import ROUNDING, DifferenceIndices, Paired
 from gpustack_mc.problem import Input, Problem
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
-from gpustack_mc.sensitivity import Indices, replicate_error
+from gpustack_mc.sobol import Indices, replicate_error
 from gpustack_mc.tallies import PROBABILITIES
 
 if TYPE_CHECKING:

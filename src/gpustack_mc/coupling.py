@@ -38,7 +38,7 @@ from gpustack_mc.efficiency import mfu_correlation, planned_run
 from gpustack_mc.errors import InputError
 from gpustack_mc.facts import medians
 from gpustack_mc.problem import Input, Problem
-from gpustack_mc.simulate import dimension
+from gpustack_mc.propagation import dimension
 
 Choice = Literal["common", "independent"]
 

@@ -9,9 +9,9 @@ from gpustack_mc import catalog, formatting, targets, units
 from gpustack_mc.design import Design
 from gpustack_mc.errors import InputError, Place, did_you_mean
 from gpustack_mc.problem import Problem
+from gpustack_mc.propagation import Draws, propagate
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.scenario import resolve
-from gpustack_mc.simulate import Draws, propagate
 from gpustack_mc.yamlfile import Document
 
 DECISIONS = ("own-or-rent", "go", "site")

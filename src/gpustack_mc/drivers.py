@@ -20,7 +20,7 @@ def scale(summary: dict[str, Any], output: str) -> Scale:
     Parameters
     ----------
     summary : dict
-        From `gpustack_mc.summary.summarise`.
+        From `gpustack_mc.summarizing.summarise`.
     output : str
 
     Returns

@@ -31,8 +31,8 @@ from gpustack_mc.design import Design
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.facts import medians
 from gpustack_mc.problem import Problem
+from gpustack_mc.propagation import Draws, propagate
 from gpustack_mc.scenario import resolve
-from gpustack_mc.simulate import Draws, propagate
 from gpustack_mc.yamlfile import Document
 
 # What training takes, what a million served tokens take, and how many units of the second are one of the first.

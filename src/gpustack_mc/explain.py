@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import chain, notation, summary
+from gpustack_mc import chain, notation, summarizing
 from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 
@@ -40,9 +40,9 @@ def explain(tree: "xr.DataTree", output: str | None = None, found: dict[str, Any
     InputError
         There is no such output.
     """
-    output = output or summary.main_cost(tree.attrs["ownership"])
+    output = output or summarizing.main_cost(tree.attrs["ownership"])
     require_output(output)
-    found = found or summary.summarise(tree)
+    found = found or summarizing.summarise(tree)
     indices = found["sensitivity"].get(output, {})
     # A scenario that states `reliability` has other inputs than one that does not.
     follows = [
@@ -192,7 +192,7 @@ def _filled(line: str, width: int, indent: int = 0) -> str:
 
 
 def _value(entry: dict[str, Any]) -> str:
-    return summary.with_interval(entry)
+    return summarizing.with_interval(entry)
 
 
 def _share(share: float | None) -> str:

@@ -11,7 +11,7 @@ import xarray as xr
 from gpustack_mc import forest, pages, panels
 from gpustack_mc.forest import HIGH, LOW, MEDIAN, Row
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.summary import HEADLINE, OTHER_OWNERSHIP
+from gpustack_mc.summarizing import HEADLINE, OTHER_OWNERSHIP
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

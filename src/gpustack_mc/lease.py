@@ -17,7 +17,7 @@ Generating Electricity, on levelised cost.
 import numpy as np
 
 from gpustack_mc.problem import Problem
-from gpustack_mc.simulate import Draws
+from gpustack_mc.propagation import Draws
 
 
 def levelised_share(drift: float, cost_of_capital: np.ndarray, lifetime: np.ndarray) -> np.ndarray:

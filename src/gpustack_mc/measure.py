@@ -15,9 +15,9 @@ from gpustack_mc.design import Design, make_design, points
 from gpustack_mc.errors import InputError, Place, did_you_mean
 from gpustack_mc.information import Estimate
 from gpustack_mc.problem import Problem
+from gpustack_mc.propagation import Draws, dimension, propagate
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.scenario import read_document, resolve
-from gpustack_mc.simulate import Draws, dimension, propagate
 
 OUTPUTS = ("training_days", "energy_mwh", "facility_power_mw", "co2e_t", "water_onsite_m3", "water_offsite_m3",
            "cost_owned_usd", "cost_rented_usd")  # fmt: skip

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import sensitivity
+from gpustack_mc import sobol
 from gpustack_mc.coupling import Coupling, couple
 from gpustack_mc.design import DIMENSION_LIMIT, Design, points
 from gpustack_mc.problem import Problem
+from gpustack_mc.propagation import Propagation
 from gpustack_mc.quantities import OUTPUTS
-from gpustack_mc.simulate import Propagation
 
 # Points of each replicate that also run pick-freeze: 16 replicates give 32,768 base samples, an error near 0.02.
 ANALYSED_POINTS = 2**11
@@ -55,15 +55,15 @@ class DifferenceIndices(NamedTuple):
     Attributes
     ----------
     blocks : tuple of str
-    difference, log_ratio : tuple of sensitivity.Indices
+    difference, log_ratio : tuple of sobol.Indices
         One per scenario but the first; arrays of shape (blocks, rows).
     samples : int
         Base sample size.
     """
 
     blocks: tuple[str, ...]
-    difference: tuple[sensitivity.Indices, ...]
-    log_ratio: tuple[sensitivity.Indices, ...]
+    difference: tuple[sobol.Indices, ...]
+    log_ratio: tuple[sobol.Indices, ...]
     samples: int
 
 
@@ -192,12 +192,12 @@ class Pairing:
         pilot = self._sums(rows, None, 0)
         sums = self._each_replicate(partial(self._sums, rows, pilot))
         pairs = len(self.problems) - 1
-        found: list[list[sensitivity.Indices]] = [[], []]
+        found: list[list[sobol.Indices]] = [[], []]
         for k in range(pairs):
             for kind in (0, 1):
-                base, swap = (sensitivity.stack_sums(part) for part in zip(*(s[k][kind] for s in sums), strict=True))
+                base, swap = (sobol.stack_sums(part) for part in zip(*(s[k][kind] for s in sums), strict=True))
                 floor = (ROUNDING * (1.0 if kind else pilot[k].size)) ** 2
-                found[kind].append(sensitivity.indices(base, swap, floor=floor))
+                found[kind].append(sobol.indices(base, swap, floor=floor))
         blocks = tuple(self.coupling.blocks)
         return DifferenceIndices(blocks, tuple(found[0]), tuple(found[1]), length * self.design.replicates)
 
@@ -210,11 +210,11 @@ class Pairing:
         for k in range(1, len(self.problems)):
             kinds = [[compare(*y) for y in zip(runs[0], runs[k], strict=True)] for compare in (_difference, _log_ratio)]
             if pilot is None:
-                centres = tuple(sensitivity.pilot_centre(y[0]) for y in kinds)
+                centres = tuple(sobol.pilot_centre(y[0]) for y in kinds)
                 found.append(_Pilot(*centres, np.abs(runs[0][0]).mean(axis=1)))
                 continue
             found.append([
-                (sensitivity.variance_sums(y[0], y[1], centre), sensitivity.swap_sums(*y, centre))
+                (sobol.variance_sums(y[0], y[1], centre), sobol.swap_sums(*y, centre))
                 for y, centre in zip(kinds, pilot[k - 1][:2], strict=True)
             ])  # fmt: skip
         return found

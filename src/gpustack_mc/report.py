@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import answering, chain_picture, explain, figures, formatting, notation, pages, strips, summary
+from gpustack_mc import answering, chain_picture, explain, figures, formatting, notation, pages, strips, summarizing
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def page(tree: "xr.DataTree", found: dict[str, Any] | None = None, intervals: "F
         lstrip_blocks=True,
     )
     environment.filters["web"] = web_address
-    environment.filters["lower_first"] = summary.lower_first
+    environment.filters["lower_first"] = summarizing.lower_first
     return environment.get_template("report.html").render(
-        values(tree, found or summary.summarise(tree), intervals or figures.interval_plot(tree))
+        values(tree, found or summarizing.summarise(tree), intervals or figures.interval_plot(tree))
     )
 
 
@@ -76,8 +76,8 @@ def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> d
     return {
         "name": attrs["name"],
         "description": attrs["description"],
-        "sentence": summary.sentence(found, ownership),
-        "driver_sentence": summary.driver_sentence(found, ownership),
+        "sentence": summarizing.sentence(found, ownership),
+        "driver_sentence": summarizing.driver_sentence(found, ownership),
         "notes": found["notes"],
         "basis": found["basis"],
         "answer": _answer(found, ownership),
@@ -89,7 +89,7 @@ def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> d
         "origins": ORIGINS,
         "published": _published(found),
         "everything": [_everything(name, found["outputs"][name]) for name in OUTPUTS],
-        "not_included": summary.NOT_INCLUDED,
+        "not_included": summarizing.NOT_INCLUDED,
         "programme": _programme(found, ownership),
         "reproduce": _reproduce(tree, found),
     }
@@ -109,13 +109,13 @@ def _quantiles(entry: Mapping[str, Any]) -> list[float]:
 
 
 def _answer(found: dict[str, Any], ownership: str) -> dict[str, Any]:
-    table = summary.headline_table(found, ownership)
+    table = summarizing.headline_table(found, ownership)
     published = {name: figure["value"] for name, figure in found["published"].items()}
     quantiles = [_quantiles(found["outputs"][name]) for name in table]
     placed, ticks = strips.ratio_strips(quantiles, [published.get(name) for name in table])
     rows = [
         {
-            "label": summary.label_of(name, found),
+            "label": summarizing.label_of(name, found),
             "description": BY_NAME[name].description,
             "median": middle,
             "half": half,
@@ -155,11 +155,11 @@ def _published(found: dict[str, Any]) -> list[dict[str, Any]]:
         entry = found["outputs"][name]
         rows.append(
             {
-                "label": summary.label_of(name, found),
+                "label": summarizing.label_of(name, found),
                 "value": _exact(figure["value"], name),
-                "interval": summary.with_interval(entry),
+                "interval": summarizing.with_interval(entry),
                 "inside": figure["inside_interval_90"],
-                "verdict": summary.verdict_of(figure["inside_interval_90"], entry["sd"] == 0),
+                "verdict": summarizing.verdict_of(figure["inside_interval_90"], entry["sd"] == 0),
                 "why": figure["outside"] if not figure["inside_interval_90"] else "",
                 "source": figure["source"],
                 "url": figure["url"],
@@ -170,27 +170,27 @@ def _published(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _everything(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     about = {"name": name, "description": BY_NAME[name].description, "scope": BY_NAME[name].scope}
-    return about | {"value": summary.with_interval(entry), "unit": entry["unit"]}
+    return about | {"value": summarizing.with_interval(entry), "unit": entry["unit"]}
 
 
 def _programme(found: dict[str, Any], ownership: str) -> list[tuple[str, str]]:
     skip = {"own": "programme_cost_rented_usd", "rent": "programme_cost_owned_usd"}.get(ownership)
     names = [name for name in OUTPUTS if BY_NAME[name].scope == "programme" and name != skip]
-    return [(BY_NAME[name].description, summary.with_interval(found["outputs"][name])) for name in names]
+    return [(BY_NAME[name].description, summarizing.with_interval(found["outputs"][name])) for name in names]
 
 
 # ---- what drives it ----------------------------------------------------------------------------------------------
 
 
 def _sensitivity(tree: "xr.DataTree", found: dict[str, Any], ownership: str) -> dict[str, Any]:
-    skip = summary.OTHER_OWNERSHIP.get(ownership)
+    skip = summarizing.OTHER_OWNERSHIP.get(ownership)
     panels = [name for name in figures.SENSITIVITY_PANELS if name != skip]
-    panels = [name for name in panels if summary.ranking(found, name)]
+    panels = [name for name in panels if summarizing.ranking(found, name)]
     if not panels:
         return {"panels": [], "rows": [], "rest": []}
     largest: dict[str, float] = {}
     for output in panels:
-        for name, index in summary.ranking(found, output):
+        for name, index in summarizing.ranking(found, output):
             largest[name] = max(largest.get(name, 0.0), index["ST"])
     order = sorted(largest, key=lambda name: -largest[name])
     shown = [name for name in order[:_SENSITIVITY_ROWS] if largest[name] >= _NEGLIGIBLE]
@@ -226,7 +226,7 @@ def _cell(index: dict[str, Any]) -> dict[str, Any] | None:
         "low": _share(low) if low is not None else None,
         "high": _share(high) if high is not None else None,
         "text": f"{index['ST']:.2f}" if index["ST"] >= _NEGLIGIBLE else "≈0",
-        "title": f"total {summary.index_text(index)}, alone {max(first, 0):.2f}",
+        "title": f"total {summarizing.index_text(index)}, alone {max(first, 0):.2f}",
     }
 
 
@@ -245,7 +245,7 @@ def _chain(tree: "xr.DataTree", found: dict[str, Any]) -> dict[str, Any]:
             "description": step["description"],
             "name": step["name"],
             "equation": notation.mathml(step["latex"]),
-            "value": summary.with_interval(step),
+            "value": summarizing.with_interval(step),
             "share": "" if step["share"] is None else "≈0" if step["share"] < _NEGLIGIBLE else f"{step['share']:.2f}",
             "assumes": step["assumes"],
             "references": step["references"],
@@ -263,7 +263,7 @@ def _assumptions(tree: "xr.DataTree", found: dict[str, Any], ownership: str) -> 
     """List the inputs: what moves the cost most first, then what is fixed, in the order of the table."""
     weight = {
         name: index["ST"]
-        for block, index in summary.ranking(found, summary.main_cost(ownership))
+        for block, index in summarizing.ranking(found, summarizing.main_cost(ownership))
         for name in block.split("+")
     }
     made = str(tree.attrs.get("created_at", ""))[:4]
@@ -285,7 +285,7 @@ def _assumption(
         "key": key,
         "description": entry["description"],
         "unit": "" if entry["unit"] == "1" else entry["unit"],
-        "value": summary.with_interval(entry),
+        "value": summarizing.with_interval(entry),
         "fixed": low == high,
         "density": shape,
         "ends": tuple(ends),

@@ -20,8 +20,8 @@ import xarray as xr
 
 from gpustack_mc import __version__, catalog
 from gpustack_mc.problem import Input, Problem
+from gpustack_mc.propagation import Sensitivity, Simulation
 from gpustack_mc.quantities import BY_NAME, Quantity
-from gpustack_mc.simulate import Sensitivity, Simulation
 from gpustack_mc.spent import parts
 from gpustack_mc.tallies import PROBABILITIES, Statistics
 

@@ -13,8 +13,8 @@ from gpustack_mc.conditions import Gate, parse_condition, parse_gate
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, option_place
 from gpustack_mc.problem import Problem
+from gpustack_mc.propagation import simulate
 from gpustack_mc.scenario import load_scenario
-from gpustack_mc.simulate import simulate
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -147,7 +147,7 @@ def _run(
     progress: Callable[[float], None],
     with_split: bool = False,
 ) -> Done:
-    later = ["gpustack_mc.summary", "gpustack_mc.result"]
+    later = ["gpustack_mc.summarizing", "gpustack_mc.result"]
     later += ["h5py"] if with_files else []
     later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and (pictures or with_report) else []
     later += ["gpustack_mc.report", "jinja2"] if with_files and with_report else []
@@ -158,7 +158,7 @@ def _run(
         reliability.require_progress(goodput, problem.place(("reliability",)))
 
     from gpustack_mc.result import to_datatree
-    from gpustack_mc.summary import summarise
+    from gpustack_mc.summarizing import summarise
 
     tree = to_datatree(simulation)
     names = ["result.nc", "summary.json", *(f"{name}.png" for name in pictures), *["report.html"] * with_report]
@@ -166,7 +166,7 @@ def _run(
     summary = summarise(tree, [str(file) for file in files])
     if with_split:
         from gpustack_mc import variance_split
-        from gpustack_mc.summary import HEADLINE
+        from gpustack_mc.summarizing import HEADLINE
 
         summary["variance_split"] = variance_split.split(problem, design, HEADLINE)
     if with_files:

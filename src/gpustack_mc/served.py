@@ -11,8 +11,8 @@ import numpy as np
 from gpustack_mc import constants as c
 from gpustack_mc.design import Design
 from gpustack_mc.problem import Problem
-from gpustack_mc.sensitivity import replicate_error
-from gpustack_mc.simulate import Draws, propagate
+from gpustack_mc.propagation import Draws, propagate
+from gpustack_mc.sobol import replicate_error
 
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 

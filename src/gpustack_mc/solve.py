@@ -21,8 +21,8 @@ from gpustack_mc.errors import GpustackError, InputError, Place
 from gpustack_mc.knobs import Knob
 from gpustack_mc.lease import share_of_draws
 from gpustack_mc.problem import Problem
-from gpustack_mc.sensitivity import replicate_error, replicate_interval
-from gpustack_mc.simulate import Draws, propagate
+from gpustack_mc.propagation import Draws, propagate
+from gpustack_mc.sobol import replicate_error, replicate_interval
 from gpustack_mc.targets import FEWEST_BEYOND, Target
 
 SCAN = 13

@@ -14,10 +14,10 @@ from gpustack_mc.errors import InputError, Place
 from gpustack_mc.knobs import Knob
 from gpustack_mc.lease import share_of_draws
 from gpustack_mc.problem import Problem
+from gpustack_mc.propagation import Draws
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.scenario import read_document, resolve
 from gpustack_mc.served import served_tokens
-from gpustack_mc.simulate import Draws
 from gpustack_mc.solve import Solved, solve
 from gpustack_mc.targets import Target
 from gpustack_mc.yamlfile import Document

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpustack_mc import model
+from gpustack_mc.propagation import Simulation
 from gpustack_mc.shapes import MODEL_INPUTS
-from gpustack_mc.simulate import Simulation
 
 # Outputs that are sums over the phases; shares, prices per unit and means are not, and programmes are no part of a run.
 ADDITIVE = (

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc.sensitivity import replicate_error
+from gpustack_mc.sobol import replicate_error
 
 if TYPE_CHECKING:
     import xarray as xr

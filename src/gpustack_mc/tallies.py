@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import sensitivity
+from gpustack_mc import sobol
 
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BINS = 2**14
@@ -51,10 +51,10 @@ def _statistics(
     """Join pooled estimates with the spread of those of the replicates (leading axis)."""
     return Statistics(
         mean,
-        sensitivity.replicate_error(by_mean),
+        sobol.replicate_error(by_mean),
         np.sqrt(np.maximum(variance, 0)),
         quantiles,
-        sensitivity.replicate_error(by_quantile),
+        sobol.replicate_error(by_quantile),
     )
 
 

@@ -26,10 +26,10 @@ import numpy as np
 
 from gpustack_mc.design import Design, points
 from gpustack_mc.problem import Problem
+from gpustack_mc.propagation import Propagation
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.sensitivity import replicate_interval
 from gpustack_mc.shapes import dimension
-from gpustack_mc.simulate import Propagation
+from gpustack_mc.sobol import replicate_interval
 
 PARTS = {
     "population": "not known about the population",

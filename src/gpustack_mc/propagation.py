@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
-from gpustack_mc import model, priors, sensitivity
+from gpustack_mc import model, priors, sobol
 from gpustack_mc.design import Design, points
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import Problem
@@ -39,15 +39,15 @@ class Sensitivity(NamedTuple):
     ----------
     blocks : tuple of str
         One per independent input; correlated inputs form one block, its name joined by ``+``.
-    raw, log : sensitivity.Indices
+    raw, log : sobol.Indices
         Arrays of shape (blocks, outputs).
     samples : int
         Base sample size.
     """
 
     blocks: tuple[str, ...]
-    raw: sensitivity.Indices
-    log: sensitivity.Indices
+    raw: sobol.Indices
+    log: sobol.Indices
     samples: int
 
 
@@ -144,13 +144,13 @@ def _analyse(shape: Shape, arrays: dict[str, Any], cholesky: Any, u_a: Any, u_b:
         return jax.lax.optimization_barrier(jnp.concatenate([y, jnp.log(y)]))
 
     def one_block(carry: Any, mask: Any) -> Any:
-        return carry, sensitivity.swap_sums(y_a, y_b, outputs(mask), centre)
+        return carry, sobol.swap_sums(y_a, y_b, outputs(mask), centre)
 
     # Loops, although the first has two rounds only: each keeps one copy of the model to compile.
     whole = jnp.stack([jnp.zeros_like(masks[0]), jnp.ones_like(masks[0])])
     y_a, y_b = jax.lax.map(outputs, whole)
     _, swap = jax.lax.scan(one_block, None, masks)
-    return jnp.concatenate([x_a, y_a[: len(shape.outputs)]]), sensitivity.variance_sums(y_a, y_b, centre), swap
+    return jnp.concatenate([x_a, y_a[: len(shape.outputs)]]), sobol.variance_sums(y_a, y_b, centre), swap
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -415,7 +415,7 @@ class _Run:
                 self.advance(stop - start)
         kept = np.concatenate(parts, axis=1)[:, : self.kept]
         require_finite(kept[len(self.names) :], self.problem)
-        total = tuple(functools.reduce(sensitivity.add_sums, part) for part in zip(*sums, strict=True))
+        total = tuple(functools.reduce(sobol.add_sums, part) for part in zip(*sums, strict=True))
         return Part(kept, kept.mean(axis=1), np.quantile(kept, PROBABILITIES, axis=1), total)
 
     def centre(self) -> np.ndarray:
@@ -423,7 +423,7 @@ class _Run:
         draws, *_ = self.analyse(0, 0, min(self.design.length, CHUNK), np.zeros(2 * len(self.shape.outputs)))
         y = draws[len(self.names) :]
         with np.errstate(divide="ignore", invalid="ignore"):
-            return sensitivity.pilot_centre(np.concatenate([y, np.log(y)]))
+            return sobol.pilot_centre(np.concatenate([y, np.log(y)]))
 
     def analyse(self, replicate: int, start: int, stop: int, centre: Any) -> tuple[np.ndarray, Any, Any]:
         u_a, u_b = self.points(replicate, start, stop), self.points(replicate, start, stop, 1)
@@ -432,15 +432,13 @@ class _Run:
         return np.asarray(draws), jax.tree.map(np.asarray, base), jax.tree.map(np.asarray, swap)
 
     def indices(self, sums: Sequence[tuple[Any, Any]], centre: np.ndarray) -> Sensitivity:
-        base, swap = (sensitivity.stack_sums(part) for part in zip(*sums, strict=True))
+        base, swap = (sobol.stack_sums(part) for part in zip(*sums, strict=True))
         half = len(self.shape.outputs)
         parts = []
         for columns in (slice(None, half), slice(half, None)):
             cut_base = base._replace(**{f: getattr(base, f)[..., columns] for f in ("linear", "square", "nonfinite")})
             cut_swap = type(swap)(*(part[..., columns] for part in swap))
-            parts.append(
-                sensitivity.indices(cut_base, cut_swap, floor=(4 * np.finfo(float).eps * centre[columns]) ** 2)
-            )
+            parts.append(sobol.indices(cut_base, cut_swap, floor=(4 * np.finfo(float).eps * centre[columns]) ** 2))
         names = tuple("+".join(block) for block in self.blocks)
         return Sensitivity(names, *parts, samples=self.analysed * self.design.replicates)
 

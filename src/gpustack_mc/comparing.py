@@ -15,7 +15,7 @@ from gpustack_mc.paired import Pairing
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 from gpustack_mc.scenario import load_scenario
-from gpustack_mc.summary import HEADLINE
+from gpustack_mc.summarizing import HEADLINE
 
 MOST_SCENARIOS = 12
 FEWEST_SAMPLES = 256

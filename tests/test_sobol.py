@@ -8,7 +8,7 @@ from problems import PROBLEMS, g_function, ishigami, linear
 from scipy import stats
 
 from gpustack_mc.design import make_design, points
-from gpustack_mc.sensitivity import (
+from gpustack_mc.sobol import (
     SwapSums,
     VarianceSums,
     _t_quantile,

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from gpustack_mc import coupling, efficiency
-from gpustack_mc.compare import load_cases, rows_of, run_comparison, variants_of
+from gpustack_mc.comparing import load_cases, rows_of, run_comparison, variants_of
 from gpustack_mc.comparison import lower, lowest
 from gpustack_mc.coupling import couple
 from gpustack_mc.design import DIMENSION_LIMIT, make_design
@@ -17,9 +17,9 @@ from gpustack_mc.errors import InputError
 from gpustack_mc.fits import utilization_data, utilization_predict
 from gpustack_mc.paired import Pairing, row_of
 from gpustack_mc.priors import quantiles
+from gpustack_mc.propagation import simulate
 from gpustack_mc.quantities import OUTPUTS
 from gpustack_mc.scenario import load_scenario
-from gpustack_mc.simulate import simulate
 
 FIXED = {
     "goodput": 0.9, "gpu_power_fraction": 0.85, "host_power": 400, "pue": 1.2, "electricity_price": 0.08,

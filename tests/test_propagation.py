@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpustack_mc import simulate as simulation_module
+from gpustack_mc import propagation
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError
+from gpustack_mc.propagation import simulate
 from gpustack_mc.quantities import BY_NAME, INPUTS, OUTPUTS
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.shapes import Shape, blocks_of
-from gpustack_mc.simulate import simulate
 from gpustack_mc.tallies import PROBABILITIES
 
 # Every input fixed: tests then free the ones they are about.
@@ -175,7 +175,7 @@ def test_blocks_hold_what_correlations_connect():
 
 def test_streamed_statistics_equal_exact_ones(problem, monkeypatch):
     exact = draws(problem, LOGNORMAL_PRICE, LOG_UNIFORM_MFU, samples=2**14)
-    monkeypatch.setattr(simulation_module, "KEPT_DRAWS", 2**12)
+    monkeypatch.setattr(propagation, "KEPT_DRAWS", 2**12)
     streamed = draws(problem, LOGNORMAL_PRICE, LOG_UNIFORM_MFU, samples=2**14)
     assert streamed.kept == 2**12
     for name in ("mean", "sd"):
@@ -188,7 +188,7 @@ def test_streamed_statistics_equal_exact_ones(problem, monkeypatch):
 
 def test_kept_draws_are_the_first_of_each_replicate(problem, monkeypatch):
     whole = draws(problem, LOGNORMAL_PRICE, samples=2**12)
-    monkeypatch.setattr(simulation_module, "KEPT_DRAWS", 2**10)
+    monkeypatch.setattr(propagation, "KEPT_DRAWS", 2**10)
     kept = draws(problem, LOGNORMAL_PRICE, samples=2**12)
     parts = np.split(whole.inputs[0], 16)
     assert kept.inputs[0].tobytes() == np.concatenate([part[:64] for part in parts]).tobytes()
@@ -196,13 +196,13 @@ def test_kept_draws_are_the_first_of_each_replicate(problem, monkeypatch):
 
 def test_one_shape_compiles_once(problem):
     simulate(problem(LOGNORMAL_PRICE, "tdp=701"), make_design(2**10))
-    before = simulation_module._analyse._cache_size()
+    before = propagation._analyse._cache_size()
     for tdp in (702, 703):
         simulate(
             problem(f"rental_price={{dist: lognormal, median: {tdp / 200}, sigma: 0.3}}", f"tdp={tdp}"),
             make_design(2**10),
         )
-    assert simulation_module._analyse._cache_size() == before
+    assert propagation._analyse._cache_size() == before
 
 
 def test_progress_ends_at_one(problem):
