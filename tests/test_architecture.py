@@ -366,7 +366,7 @@ def test_imports_follow_the_arrows(root, room):
     assert own_imports(modules(root)[room]) <= ROOMS[room]
 
 
-def test_only_simulate_compiles(root):
+def test_only_propagation_compiles(root):
     users = {
         name
         for name, path in modules(root).items()

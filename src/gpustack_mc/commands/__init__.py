@@ -1,0 +1,1 @@
+"""The commands of ``gpustack-mc``, by what they are for. They import click; heavy libraries load inside each."""

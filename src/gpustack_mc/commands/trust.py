@@ -1,0 +1,65 @@
+"""Where the priors come from, how well they score, and how they learn."""
+
+import json
+from pathlib import Path
+
+import click
+
+from gpustack_mc.commands.options import (
+    json_option,
+)
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), help="CSV of runs to score; else the shipped runs.")
+@click.option("--refit", is_flag=True, help="Fit anew without each family of the shipped runs; takes minutes.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for the scores and pictures.")
+@json_option
+def validate(data: Path | None, refit: bool, out: Path | None, as_json: bool) -> None:
+    """Score predictions of accelerator-hours against what runs reported."""
+    from gpustack_mc.validation import run_validation
+
+    click.echo(run_validation(data, refit, out, as_json, lambda line: click.echo(line, err=True)))
+
+
+@click.command()
+@click.argument("table", required=False, type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the prior pack.")
+@click.option("--refit", is_flag=True, help="Rebuild the shipped priors from priors/ instead; in a checkout only.")
+@click.option("--columns", is_flag=True, help="List the columns that a table of runs may have.")
+@json_option
+def calibrate(table: Path | None, out: Path | None, refit: bool, columns: bool, as_json: bool) -> None:
+    """Update the priors with your own runs. TABLE is a CSV file; `--priors` of other commands uses what is written."""
+    if columns:
+        from gpustack_mc import listing
+
+        listing.echo(listing.columns(), as_json)
+        return
+    from gpustack_mc import calibration
+
+    click.echo(calibration.command(table, out, refit, as_json, lambda line: click.echo(line, err=True)))
+
+
+@click.group()
+def priors() -> None:
+    """Show the fitted priors, their populations and their sources."""
+
+
+@priors.command("list")
+@json_option
+def priors_list(as_json: bool) -> None:
+    """List the priors: one per input."""
+    from gpustack_mc import listing
+
+    listing.echo(listing.priors(), as_json)
+
+
+@priors.command("show")
+@click.argument("name")
+@json_option
+def priors_show(name: str, as_json: bool) -> None:
+    """Show all populations of one prior, with quantiles, rows and sources."""
+    from gpustack_mc import listing
+
+    found = listing.prior(name)
+    click.echo(json.dumps(found, indent=2) if as_json else listing.prior_text(found))
