@@ -160,6 +160,12 @@ class Problem(NamedTuple):
         Year of the run, from its date or its start.
     start : datetime.date or None
         Day on which the run starts.
+    overrides : tuple of str
+        ``key=value`` that were laid over the file.
+    written : str
+        The YAML text as its file has it.
+    pack_digest : str
+        SHA-256 of the prior pack's record, empty without one.
     """
 
     name: str
@@ -179,6 +185,9 @@ class Problem(NamedTuple):
     asked: tuple[Condition, ...] = ()
     year: int | None = None
     start: datetime.date | None = None
+    overrides: tuple[str, ...] = ()
+    written: str = ""
+    pack_digest: str = ""
 
     @property
     def program(self) -> str:

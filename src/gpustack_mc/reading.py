@@ -29,6 +29,7 @@ class Reader(Statements):
     def __init__(self, document: yamlfile.Document, overrides: tuple[str, ...]):
         super().__init__(self.located)
         self.document = document
+        self.overrides = overrides
         self.overridden: dict[yamlfile.Path_, str] = {}
         if not isinstance(document.data, dict):
             raise InputError(

@@ -47,7 +47,8 @@ def to_datatree(simulation: Simulation) -> xr.DataTree:
     -------
     xarray.DataTree
         Root attributes: ``gpustack_mc_schema``, ``name``, ``seed``, ``samples``, ``design``, ``draws``, ``scenario``
-        (its YAML text), ``scenario_sha256``, ``versions``, ``basis``, ``questions``, ``published``, ``conditioned_on``,
+        (its YAML text with what was laid over it), ``scenario_sha256``, ``scenario_file`` (the text alone),
+        ``overrides``, ``pack_sha256``, ``versions``, ``basis``, ``questions``, ``published``, ``conditioned_on``,
         the last five as JSON, because netCDF attributes hold no mappings.
     """
     problem = simulation.problem
@@ -146,6 +147,9 @@ def _root_attributes(simulation: Simulation) -> dict[str, Any]:
         "draws": simulation.kept,
         "scenario": problem.text,
         "scenario_sha256": problem.digest,
+        "scenario_file": problem.written,
+        "overrides": json.dumps(problem.overrides),
+        "pack_sha256": problem.pack_digest,
         "priors_sha256": catalog.priors_digest(),
         "versions": json.dumps(versions()),
         "platform": f"{platform.system()} {platform.machine()}",

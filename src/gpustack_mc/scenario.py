@@ -130,6 +130,9 @@ class _Resolver(PriorInputs):
             asked=asked,
             year=facts.year,
             start=start,
+            overrides=self.overrides,
+            written=self.document.text,
+            pack_digest=self.pack.digest if self.pack else "",
         )
 
     def _rates(self, file: schema.ScenarioFile) -> dict[str, float]:

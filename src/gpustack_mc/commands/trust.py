@@ -6,7 +6,9 @@ from pathlib import Path
 import click
 
 from gpustack_mc.commands.options import (
+    EXIT_GATE,
     json_option,
+    priors_option,
 )
 
 
@@ -20,6 +22,21 @@ def validate(data: Path | None, refit: bool, out: Path | None, as_json: bool) ->
     from gpustack_mc.validation import run_validation
 
     click.echo(run_validation(data, refit, out, as_json, lambda line: click.echo(line, err=True)))
+
+
+@click.command()
+@click.argument("result", type=click.Path(path_type=Path))
+@priors_option
+@json_option
+def reproduce(result: Path, calibration: Path | None, as_json: bool) -> int:
+    """Compute RESULT, a result.nc, again from what is in it, and compare every number; exit 3 if they differ."""
+    from gpustack_mc import reproduce
+    from gpustack_mc.compilation import use_cache
+
+    use_cache()
+    done = reproduce.reproduce(result, calibration)
+    click.echo(json.dumps(done.found, indent=2, allow_nan=False) if as_json else reproduce.text(done))
+    return EXIT_GATE if done.verdict == "different" else 0
 
 
 @click.command()
