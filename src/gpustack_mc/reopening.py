@@ -51,6 +51,11 @@ def open_result(path: Path | str) -> xr.DataTree:
     path = Path(path)
     _require_hdf5(path)
     try:
+        import h5py
+
+        # Where its first read fails, h5netcdf leaves an object half made whose deletion prints a traceback.
+        with h5py.File(path, "r") as file:
+            file.attrs.get("_nc3_strict")
         tree = xr.load_datatree(path, engine="h5netcdf")
     except Exception as error:  # h5py and h5netcdf raise many kinds for damaged files
         raise _refusal(path, "damaged-result", "this file is damaged or cut off.", "Run the scenario again.") from error
