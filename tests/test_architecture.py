@@ -134,7 +134,7 @@ ROOMS = {
     "spent": {"model", "shapes", "propagation"},
     "variance_split": {"design", "problem", "quantities", "sobol", "shapes", "propagation"},
     "result": {"catalog", "problem", "quantities", "propagation", "tallies", "spent"},
-    "reopening": {"compilation", "errors", "problem", "quantities", "result", "run", "tallies"},
+    "reopening": {"compilation", "errors", "problem", "quantities", "result", "run", "storage", "tallies"},
     "formatting": set(),
     "drivers": set(),
     "spent_summary": {"sobol"},

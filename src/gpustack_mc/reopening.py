@@ -11,6 +11,7 @@ from typing import Any
 
 import xarray as xr
 
+from gpustack_mc import storage
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.problem import QUESTIONS
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
@@ -49,6 +50,7 @@ def open_result(path: Path | str) -> xr.DataTree:
         There is no such file, it is no result of ours, damaged, or of another version of the format.
     """
     path = Path(path)
+    storage.recover_if_needed(path.parent)
     _require_hdf5(path)
     try:
         import h5py
