@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -219,3 +221,25 @@ def test_an_unreachable_limit_is_one_line_and_exit_code_2(invoke):
     assert err.startswith("no count from 9 to 8,192,000 gives a 90% chance of energy at most 1 MWh")
     assert err.count("\n") == 1
     assert json.loads(invoke(*arguments, "--json")[2])["error"]["code"] == "unreachable"
+
+
+def interrupted_when(tmp_path, condition):
+    """Start a run into a new folder, press Ctrl-C once `condition` holds, and return exit code, stderr and folder."""
+    folder = tmp_path / "new" / "out"
+    command = [sys.executable, "-m", "gpustack_mc", "run", "nanochat", "--samples", "1024", "-o", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not condition(folder):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    return process.communicate()[1], process.returncode, folder
+
+
+@pytest.mark.parametrize("when", ["the folder is made", "files are written"])
+def test_control_c_leaves_nothing_unfinished(tmp_path, when):
+    def condition(folder):
+        pattern = "*" if when == "the folder is made" else ".gpustack-mc-report*"
+        return any(folder.glob(pattern)) or (when == "the folder is made" and folder.exists())
+
+    said, code, folder = interrupted_when(tmp_path, condition)
+    assert (said.strip(), code) == ("interrupted; nothing was written", 130)
+    assert not folder.parent.exists()

@@ -1,5 +1,16 @@
-"""``python -m gpustack_mc`` is ``gpustack-mc``."""
+"""The program ``gpustack-mc``, also as ``python -m gpustack_mc``."""
 
-from gpustack_mc.cli import main
+from gpustack_mc import interruption
 
-main()
+
+def main() -> None:
+    """Run the command line."""
+    interruption.arm()
+    # Imported when Ctrl-C is already taken care of.
+    from gpustack_mc import cli
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

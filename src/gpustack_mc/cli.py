@@ -9,12 +9,11 @@ from typing import Any
 
 import click
 
-from gpustack_mc import __version__
+from gpustack_mc import __version__, interruption
 from gpustack_mc.commands import decide, forecast, lists, trust
 from gpustack_mc.errors import GpustackError, InputErrors
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-EXIT_INTERRUPTED = 130
 
 
 @click.group(context_settings=HELP)
@@ -46,8 +45,8 @@ def main(args: Sequence[str] | None = None) -> None:
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; nothing was written", err=True)
-        code = EXIT_INTERRUPTED
+        click.echo(interruption.WORDS, err=True)
+        code = interruption.EXIT_INTERRUPTED
     except click.ClickException as error:
         code = _usage(error, as_json)
     except BrokenPipeError:

@@ -85,7 +85,8 @@ def write(tree: xr.DataTree, path: Path) -> None:
             group = file if node.path == "/" else file.create_group(node.path, track_order=True)
             _write_attributes(group, node.attrs)
             _write_variables(group, node)
-    path.write_bytes(buffer.getbuffer())
+    # A copy: a view that a failed write leaves in its traceback cannot be let go of.
+    path.write_bytes(buffer.getvalue())
 
 
 def _write_variables(group: Any, node: xr.DataTree) -> None:

@@ -17,6 +17,9 @@ _OURS = ".gpustack-mc-"
 _JOURNAL = ".gpustack-mc.journal"
 # Seconds after which a temporary file belongs to nobody: writing takes a few.
 _LEFT_BEHIND = 3600
+_unfinished: list[Path] = []
+_made: list[Path] = []
+_changing = False
 
 
 def slug(name: str) -> str:
@@ -81,13 +84,26 @@ def replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
     finally:
         for place in temporary:
             place.unlink(missing_ok=True)
+            _unfinished.remove(place)
 
 
 def _temporary(path: Path) -> Path:
+    _made.extend(folder for folder in (path.parent, *path.parent.parents) if not folder.exists())
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f"{_OURS}{path.stem[:80]}-", suffix=path.suffix, dir=path.parent)
     os.close(handle)
+    _unfinished.append(Path(name))
     return Path(name)
+
+
+def abandon() -> bool:
+    """Clear away what is not finished, for a program that is to end now; False while files change places."""
+    if _changing:
+        return False
+    for left in (*_unfinished, *_made):
+        with contextlib.suppress(OSError):
+            left.rmdir() if left in _made else left.unlink()
+    return True
 
 
 def _settle(place: Path, path: Path) -> None:
@@ -106,6 +122,15 @@ def _flush(path: Path) -> None:
 
 
 def _swap(temporary: Sequence[Path], paths: Sequence[Path]) -> None:
+    global _changing
+    _changing = True
+    try:
+        _change(temporary, paths)
+    finally:
+        _changing = False
+
+
+def _change(temporary: Sequence[Path], paths: Sequence[Path]) -> None:
     journal = paths[0].with_name(_JOURNAL)
     if len(paths) > 1:
         draft = _temporary(journal)
@@ -115,6 +140,7 @@ def _swap(temporary: Sequence[Path], paths: Sequence[Path]) -> None:
             os.replace(draft, journal)
         finally:
             draft.unlink(missing_ok=True)
+            _unfinished.remove(draft)
     for place, path in zip(temporary, paths, strict=True):
         os.replace(place, path)
     journal.unlink(missing_ok=True)
