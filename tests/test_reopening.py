@@ -1,7 +1,9 @@
 """Opening a result: what was written comes back, and a stranger's file is refused in one line."""
 
 import json
+import os
 
+import h5py
 import pytest
 import xarray as xr
 
@@ -49,6 +51,23 @@ def test_files_of_others(tmp_path):
     assert [refusal(path).code for path in (text, empty, other)] == ["not-a-result"] * 3
     assert refusal(nothing).code == "no-such-file"
     assert refusal(tmp_path).code == "is-a-folder"
+
+
+def test_a_file_of_two_gigabytes_is_refused_unread(llama, tmp_path):
+    path = tmp_path / "huge.nc"
+    path.write_bytes(llama[1].read_bytes())
+    os.truncate(path, 2 * 10**9)
+    error = refusal(path)
+    assert error.code == "too-large" and "2.0 GB" in error.message
+
+
+def test_a_small_file_that_claims_to_be_huge(llama, tmp_path):
+    path = tmp_path / "bomb.nc"
+    path.write_bytes(llama[1].read_bytes())
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("bomb", shape=(10**6, 10**6), dtype="f8", chunks=(1000, 1000), compression="gzip")
+    assert path.stat().st_size < 10**7
+    assert refusal(path).code == "too-large"
 
 
 def test_another_version(llama, tmp_path):

@@ -19,6 +19,8 @@ from gpustack_mc.result import SCHEMA_VERSION
 from gpustack_mc.tallies import PROBABILITIES
 
 SUFFIX = ".nc"
+# A result keeps 2^17 draws of some sixty quantities: less than a tenth of this.
+MOST_BYTES = 10**9
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _GROUPS = ("prior", "prior_predictive", "constant_data", "statistics")
 _TEXTS = ("name", "description", "ownership", "design", "scenario", "scenario_sha256")
@@ -58,7 +60,12 @@ def open_result(path: Path | str) -> xr.DataTree:
         # Where its first read fails, h5netcdf leaves an object half made whose deletion prints a traceback.
         with h5py.File(path, "r") as file:
             file.attrs.get("_nc3_strict")
+            size = _unpacked_size(file)
+        if size > MOST_BYTES:
+            raise _too_large(path, size)
         tree = xr.load_datatree(path, engine="h5netcdf")
+    except InputError:
+        raise
     except Exception as error:  # h5py and h5netcdf raise many kinds for damaged files
         raise _refusal(path, "damaged-result", "this file is damaged or cut off.", "Run the scenario again.") from error
     version = tree.attrs.get("gpustack_mc_schema")
@@ -117,6 +124,18 @@ def result_of(
     ).tree
 
 
+def _unpacked_size(file: Any) -> int:
+    """Return the bytes that the arrays of a file take in memory, which a small file may claim to be any number."""
+    sizes = []
+    file.visititems(lambda name, item: sizes.append(getattr(item, "nbytes", 0)))
+    return sum(sizes)
+
+
+def _too_large(path: Path, size: int) -> InputError:
+    found = f"this file holds {size / 1e9:.1f} GB; no result of ours is larger than {MOST_BYTES / 1e9:.0f} GB."
+    return _refusal(path, "too-large", found, "Run the scenario again; large runs keep a part of their draws.")
+
+
 def _refusal(path: Path, code: str, found: str, fix: str) -> InputError:
     return InputError(code, found, fix, Place(str(path)))
 
@@ -138,6 +157,9 @@ def _require_hdf5(path: Path) -> None:
         raise _refusal(path, "unreadable", f"cannot read it: {error.strerror}.", "Check its permissions.") from error
     if start != _SIGNATURE:
         raise _not_ours(path)
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise _too_large(path, size)
 
 
 def _has_broken_text(tree: xr.DataTree) -> bool:
