@@ -163,7 +163,7 @@ ROOMS = {
         "summarizing",
     },
     "starter": {"errors", "storage"},
-    "api": {"design", "problem", "reopening", "result", "scenario", "propagation"},
+    "api": {"comparing", "design", "problem", "reopening", "result", "scenario", "propagation", "summarizing"},
     "storage": {"errors"},
     "scoring": set(),
     "run_table": {"catalog", "constants", "errors"},

@@ -1,6 +1,8 @@
 """The documentation: every command, quantity, key and prior has its place; the site builds without a warning."""
 
+import ast
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +60,29 @@ def test_every_prior_has_a_page_with_its_sources(name):
 
 def test_cells_hold_any_text():
     assert generate.cell("a|b <c> `d` *e* [f]\n g") == r"a\|b &lt;c&gt; \`d\` \*e\* \[f\] g"
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_run_and_are_stored_without_outputs(path, tmp_path, monkeypatch):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    shown = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        assert cell["outputs"] == [] and cell["execution_count"] is None
+        body = ast.parse("".join(cell["source"]).replace("16_384", "1024")).body
+        # A notebook shows the value of the last expression of a cell.
+        last = [ast.Expression(body.pop().value)] if isinstance(body[-1], ast.Expr) else []
+        exec(compile(ast.Module(body, []), path.name, "exec"), names)
+        shown += [eval(compile(expression, path.name, "eval"), names) for expression in last]
+    plt.close("all")
+    assert len(shown) >= 8 and all(value is not None for value in shown)
 
 
 @pytest.mark.slow
