@@ -155,6 +155,7 @@ ROOMS = {
         "chain_picture",
         "explain",
         "figures",
+        "forest",
         "pages",
         "formatting",
         "notation",

@@ -66,6 +66,23 @@ def test_quiet_alone_and_whole(browser, pages, name, width, scheme):
     page.context.close()
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_interval_plot_is_whole(browser, pages, width):
+    """One of two renderings is shown, no wider than its place, with text of at least 9 CSS pixels."""
+    page, _, _ = opened(browser, pages / "usual.html", viewport={"width": width, "height": 900})
+    shown = page.evaluate(
+        """[...document.querySelectorAll('#answer figure svg')].map(e => [e.getBoundingClientRect(), e])
+            .filter(([box]) => box.width > 0)
+            .map(([box, e]) => [box.left, box.right, box.width / e.viewBox.baseVal.width])"""
+    )
+    assert len(shown) == 1
+    left, right, pixels_per_point = shown[0]
+    assert 0 <= left and right <= width
+    # Labels are of 8 points.
+    assert width > 700 or 8 * pixels_per_point >= 9
+    page.context.close()
+
+
 def test_dark_and_light_differ_and_have_contrast(browser, pages):
     """Text stands out from its ground by the 4.5 to 1 of WCAG 2.2, criterion 1.4.3."""
     grounds = set()

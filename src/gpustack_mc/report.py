@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import answering, chain_picture, explain, figures, formatting, notation, pages, strips, summarizing
+from gpustack_mc import (
+    answering,
+    chain_picture,
+    explain,
+    figures,
+    forest,
+    formatting,
+    notation,
+    pages,
+    strips,
+    summarizing,
+)
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 
 if TYPE_CHECKING:
@@ -83,6 +94,9 @@ def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> d
         "answer": _answer(found, ownership),
         "questions": _questions(found),
         "picture": pages.svg(intervals, "intervals", figures.alt_text(tree, "outputs")),
+        "narrow_picture": pages.svg(
+            figures.interval_plot(tree, forest.NARROW), "narrow", figures.alt_text(tree, "outputs")
+        ),
         "sensitivity": _sensitivity(tree, found, ownership),
         "chain": _chain(tree, found),
         "assumptions": _assumptions(tree, found, ownership),
