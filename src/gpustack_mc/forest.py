@@ -45,7 +45,7 @@ class Layout(NamedTuple):
 
 WIDE = Layout(10.0, pages.MARGIN, pages.LABELS, 0.56, 0.0)
 # On a phone its texts are as large as those of the page around it.
-NARROW = Layout(3.6, 0.13, 0.0, 0.86, 0.13)
+NARROW = Layout(3.5, 0.12, 0.0, 0.86, 0.13)
 
 
 class Row(NamedTuple):
