@@ -102,7 +102,7 @@ def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> d
         "assumptions": _assumptions(tree, found, ownership),
         "origins": ORIGINS,
         "published": _published(found),
-        "everything": [_everything(name, found["outputs"][name]) for name in OUTPUTS],
+        "everything": [_everything(name, entry) for name, entry in found["outputs"].items()],
         "not_included": summarizing.NOT_INCLUDED,
         "programme": _programme(found, ownership),
         "reproduce": _reproduce(tree, found),
