@@ -36,8 +36,8 @@ _REPLICATES = 8
 _ROUNDING = 1e-5
 # Sliders that are open from the start.
 MAIN = 8
-# Inputs with a total index below this for every output that is shown have no slider.
-_NEGLIGIBLE = 0.005
+# Inputs with a total index below this for every output that is shown do nothing to them, and have no slider.
+_NOTHING = 1e-4
 # Power and PUE may belong to one phase as well.
 _PHASE_POWER = ("tdp", "gpu_power_fraction", "host_power", "pue")
 # How far a slider reaches: beyond the 0.5% and 99.5% quantile by this share of their distance from the median, or for a
@@ -250,7 +250,7 @@ def _controls(
             continue
         if not varies:
             fixed.append(_control(tree, key, i, inputs.values[i]))
-        elif max(main.get(key, 0.0), shown.get(key, 0.0)) >= _NEGLIGIBLE:
+        elif max(main.get(key, 0.0), shown.get(key, 0.0)) >= _NOTHING:
             moving.append((-main.get(key, 0.0), -shown.get(key, 0.0), _control(tree, key, i, inputs.values[i])))
     return [*(control for *_, control in sorted(moving, key=lambda item: item[:2])), *fixed]
 
