@@ -1,4 +1,4 @@
-"""Sphinx settings; the reference and the gallery are generated before each build."""
+"""Sphinx settings; the reference and the gallery are generated before each build, and the notebook is run."""
 
 import sys
 from pathlib import Path
@@ -10,9 +10,14 @@ from gpustack_mc import __version__
 project = "gpustack-mc"
 author = "The gpustack-mc developers"
 release = version = __version__
-extensions = ["myst_parser"]
+extensions = ["myst_nb"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+# Notebooks are stored without outputs and run at each build, in a folder of their own; one that fails breaks the build.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_execution_timeout = 300
 html_theme = "furo"
 html_title = "gpustack-mc"
 html_static_path = ["_static"]

@@ -204,12 +204,17 @@ def _strip(q: dict[str, float], low: float, high: float) -> str:
 def gallery() -> list[str]:
     """Return the page of the shipped scenarios, each run, with its sentence and its picture."""
     from gpustack_mc import figures, pages, summarizing
-    from gpustack_mc.api import load_scenario, simulate
+    from gpustack_mc.compilation import use_cache
+    from gpustack_mc.design import make_design
+    from gpustack_mc.propagation import simulate
+    from gpustack_mc.result import to_datatree
+    from gpustack_mc.scenario import load_scenario
 
+    use_cache()
     lines = ["# Gallery", "", f"The shipped scenarios, run with {SAMPLES:,} samples.", ""]
     for name in catalog.shipped_scenarios():
         problem = load_scenario(name)
-        tree = simulate(problem, samples=SAMPLES)
+        tree = to_datatree(simulate(problem, make_design(SAMPLES), with_sensitivity=False))
         said = summarizing.sentence(summarizing.summarise(tree), tree.attrs["ownership"])
         picture = pages.svg(figures.interval_plot(tree), name.replace(".", "-"), figures.alt_text(tree, "outputs"))
         lines += [f"## {cell(problem.name)}", "", cell(said), "", cell(problem.file.description), ""]

@@ -1,6 +1,8 @@
 """The documentation: every command, quantity, key and prior has its place; the site builds without a warning."""
 
+import ast
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -19,19 +21,42 @@ generate = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(generate)
 
 
-def leaves(group: click.Group):
-    for command in group.commands.values():
-        yield from leaves(command) if isinstance(command, click.Group) else [command]
+def undocumented(group: click.Group, page: str) -> list[str]:
+    """Name commands and options that the page does not tell, or tells without a word on what they do."""
+    missing = []
+    for path, command in generate._leaves(group, ()):
+        name = " ".join(path)
+        _, found, rest = page.partition(f"\n## {name}\n")
+        section = rest.partition("\n## ")[0]
+        if not found or not command.help or " ".join(command.help.split())[:60] not in " ".join(section.split()):
+            missing.append(name)
+        for parameter in command.params:
+            for option in parameter.opts if isinstance(parameter, click.Option) else []:
+                if f"{option} " not in section.replace(",", " ").replace("\n", " ") or not (
+                    parameter.help or parameter.name == "seed"
+                ):
+                    missing.append(f"{name} {option}")
+    return missing
 
 
 def test_every_command_and_option_is_told():
+    assert undocumented(cli, "\n".join(generate.commands())) == []
+
+
+def test_an_option_that_is_not_told_is_found():
     page = "\n".join(generate.commands())
-    for command in leaves(cli):
-        assert command.help and " ".join(command.help.split())[:60] in " ".join(page.split())
-        for parameter in command.params:
-            for option in parameter.opts if isinstance(parameter, click.Option) else []:
-                assert option in page
-            assert not isinstance(parameter, click.Option) or parameter.help or parameter.name in ("seed",)
+
+    @click.command()
+    @click.option("--told", is_flag=True, help="Does this.")
+    @click.option("--without-words", is_flag=True)
+    @click.option("--hidden", is_flag=True, hidden=True, help="Does that.")
+    def extra(**_options: bool) -> None:
+        """Do something new."""
+
+    group = click.Group(commands=cli.commands | {"extra": extra})
+    assert undocumented(group, page) == ["extra", "extra --told", "extra --without-words", "extra --hidden"]
+    helped = f"{page}\n## extra\n\n{extra.get_help(click.Context(extra))}\n"
+    assert undocumented(group, helped) == ["extra --without-words", "extra --hidden"]
 
 
 def test_every_quantity_is_told_with_its_equation():
@@ -58,6 +83,29 @@ def test_every_prior_has_a_page_with_its_sources(name):
 
 def test_cells_hold_any_text():
     assert generate.cell("a|b <c> `d` *e* [f]\n g") == r"a\|b &lt;c&gt; \`d\` \*e\* \[f\] g"
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_run_and_are_stored_without_outputs(path, tmp_path, monkeypatch):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    shown = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        assert cell["outputs"] == [] and cell["execution_count"] is None
+        body = ast.parse("".join(cell["source"]).replace("16_384", "1024")).body
+        # A notebook shows the value of the last expression of a cell.
+        last = [ast.Expression(body.pop().value)] if isinstance(body[-1], ast.Expr) else []
+        exec(compile(ast.Module(body, []), path.name, "exec"), names)
+        shown += [eval(compile(expression, path.name, "eval"), names) for expression in last]
+    plt.close("all")
+    assert len(shown) >= 8 and all(value is not None for value in shown)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import h5py
 import pytest
 import xarray as xr
 
-from gpustack_mc import reopening, report, summarizing
+from gpustack_mc import reopening, report, simulate, summarizing
 from gpustack_mc.cli import main
 from gpustack_mc.errors import InputError
 from gpustack_mc.reopening import open_result, result_of
@@ -19,6 +19,15 @@ def test_a_result_comes_back_as_it_was(llama):
     again = open_result(path)
     assert again.identical(tree)
     assert result_of(path).identical(tree)
+
+
+def test_a_published_figure_may_be_of_a_part_that_only_some_scenarios_state(tmp_path):
+    """Goodput is an output where failures are stated, and this scenario has its published value."""
+    tree = simulate("llama-3.1-405b-checkpoints", samples=256)
+    assert "expected_goodput" in json.loads(tree.attrs["published"])
+    write(tree, tmp_path / "result.nc")
+    assert open_result(tmp_path / "result.nc").identical(tree)
+    assert "best_checkpoint_interval" in report.page(tree)
 
 
 def altered(tree, path, change):

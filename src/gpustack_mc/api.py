@@ -1,16 +1,18 @@
-"""What Python code uses: a scenario in, labelled arrays with units out.
+"""What Python code uses: a scenario in, labelled arrays with units out. The package itself offers these functions.
 
->>> from gpustack_mc.api import load_scenario, sensitivity, simulate, summary
->>> tree = simulate(load_scenario("llama-3-70b"), samples=1024)
->>> summary(tree)["cost_owned_usd"].attrs["units"]
+>>> import gpustack_mc as mc
+>>> tree = mc.simulate(mc.load_scenario("llama-3-70b"), samples=1024)
+>>> mc.summary(tree)["cost_owned_usd"].attrs["units"]
 'USD'
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import xarray as xr
 
+from gpustack_mc import summarizing
 from gpustack_mc.design import make_design
 from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import simulate as _propagate
@@ -18,7 +20,10 @@ from gpustack_mc.reopening import open_result
 from gpustack_mc.result import to_datatree
 from gpustack_mc.scenario import load_scenario
 
-__all__ = ["load_scenario", "open_result", "sensitivity", "simulate", "summary"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["compare", "load_scenario", "open_result", "sensitivity", "simulate", "summary", "table"]
 
 
 def simulate(
@@ -62,7 +67,7 @@ def summary(tree: xr.DataTree) -> xr.Dataset:
     Parameters
     ----------
     tree : xarray.DataTree
-        From `simulate` or `open_result`.
+        From `simulate` or `open_result`; what `compare` returns holds its own statistics.
 
     Returns
     -------
@@ -70,7 +75,13 @@ def summary(tree: xr.DataTree) -> xr.Dataset:
         One variable for each input that varies and each output, in its own unit, over the dimension ``statistic``:
         ``mean``, ``sd``, ``q0.05``, ``q0.25``, ``q0.5``, ``q0.75``, ``q0.95`` and, as ``*_error``, the standard errors.
         They are over all draws, also over those that a large run does not keep.
+
+    Raises
+    ------
+    ValueError
+        This is a comparison.
     """
+    _require_single(tree)
     table = tree["statistics"]["value"]
     found = {}
     for key in table["variable"].values:
@@ -99,8 +110,88 @@ def sensitivity(tree: xr.DataTree, *, scale: Literal["raw", "log"] = "raw") -> x
     Raises
     ------
     ValueError
-        No input varies, so that there are no indices.
+        No input varies, so that there are no indices; or this is a comparison.
     """
+    _require_single(tree)
     if "sensitivity" not in tree.children:
         raise ValueError("no input varies, so nothing can be sensitive to it")
     return tree["sensitivity"].to_dataset().sel(scale=scale, drop=True)
+
+
+def table(tree: xr.DataTree) -> "pd.DataFrame":
+    """Return the main outputs as people write them, for a notebook: scaled units, digits that the samples support.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        From `simulate` or `open_result`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Text: ``median``, ``50% interval`` and ``90% interval`` (equal-tailed), one row for each of the outputs that
+        ``gpustack-mc run`` prints. The numbers themselves are in `summary`.
+
+    Raises
+    ------
+    ValueError
+        This is a comparison.
+    """
+    import pandas as pd
+
+    _require_single(tree)
+    found = summarizing.summarise(tree)
+    rows = summarizing.headline_table(found, tree.attrs["ownership"])
+    labels = pd.Index([summarizing.label_of(name, found) for name in rows], name="final run")
+    return pd.DataFrame(list(rows.values()), index=labels, columns=["median", "50% interval", "90% interval"])
+
+
+def compare(
+    scenarios: Sequence[Problem | str | Path] | Mapping[str, Problem | str | Path],
+    *,
+    samples: int = 65_536,
+    seed: int = 0,
+    coupling: Literal["common", "independent"] = "common",
+) -> xr.DataTree:
+    """Draw several scenarios together, so that what they share cancels from their difference.
+
+    Parameters
+    ----------
+    scenarios : sequence or mapping of Problem, str or Path
+        From `load_scenario`, or what that takes; at least two. The keys of a mapping are the names of the scenarios.
+        All others are compared with the first.
+    samples : int
+        Rounded up to what the design needs.
+    seed : int
+        The same seed gives the same draws.
+    coupling : {"common", "independent"}
+        Whether inputs that differ between scenarios lie at the same quantile or know nothing of each other; see
+        `gpustack_mc.coupling`.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``prior`` and ``prior_predictive`` hold the draws with dimensions (chain, draw, scenario): draw i of one
+        scenario belongs to draw i of the others. ``difference`` (in the unit of the output) and ``ratio`` hold, for
+        each scenario but the first, mean, quantiles and their Monte Carlo errors against the first, over (scenario,
+        statistic); ``probability_lower`` that the scenario is below the first, and ``probability_lowest`` that it is
+        the lowest of all, with ties divided. Every variable has its unit in ``units``.
+
+    Raises
+    ------
+    InputError
+        A scenario is wrong, there are fewer than two, or they do not count the same things.
+    """
+    from gpustack_mc import comparing
+
+    if isinstance(scenarios, str | Path):
+        scenarios = [scenarios]
+    each = scenarios.values() if isinstance(scenarios, Mapping) else scenarios
+    problems = [scenario if isinstance(scenario, Problem) else load_scenario(scenario) for scenario in each]
+    names = list(map(str, scenarios)) if isinstance(scenarios, Mapping) else None
+    return comparing.paired_tree(problems, make_design(samples, "sobol", seed), coupling, names)
+
+
+def _require_single(tree: xr.DataTree) -> None:
+    if tree.attrs.get("kind") == "comparison":
+        raise ValueError("this is a comparison: its numbers are in the groups difference, ratio and probability_*")

@@ -4,18 +4,21 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpustack_mc import comparison, comparison_text, storage, yamlfile
 from gpustack_mc.comparison import Case, Compared
 from gpustack_mc.coupling import Choice, label
-from gpustack_mc.design import make_design
+from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, did_you_mean, option_place
 from gpustack_mc.paired import Pairing
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.summarizing import HEADLINE
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 MOST_SCENARIOS = 12
 FEWEST_SAMPLES = 256
@@ -97,6 +100,40 @@ def run_comparison(
     if with_files:
         _write(compared, summary, files)
     return Done(summary, comparison_text.text(summary))
+
+
+def paired_tree(
+    problems: Sequence[Problem], design: Design, choice: Choice = "common", names: Sequence[str] | None = None
+) -> "xr.DataTree":
+    """Draw scenarios together and return the draws with what they say, see `gpustack_mc.comparison.with_statistics`.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+        The others are compared with the first.
+    design : Design
+    choice : {"common", "independent"}
+        See `gpustack_mc.coupling`.
+    names : sequence of str, optional
+        Of the scenarios; their own, behind a letter, when omitted.
+
+    Raises
+    ------
+    InputError
+        There are not between 2 and `MOST_SCENARIOS`, or they do not count alike.
+    """
+    if len(problems) < 2:
+        raise InputError("one-scenario", "there is nothing to compare with.", "Name a second scenario.")
+    if len(problems) > MOST_SCENARIOS:
+        found = f"there are {len(problems)} scenarios to compare."
+        raise InputError("too-many", found, f"Compare 2 to {MOST_SCENARIOS}.")
+    require_alike(problems, OUTPUTS)
+    cases = tuple(Case(label(i), problem.name, problem) for i, problem in enumerate(problems))
+    pairing = Pairing(problems, design, choice)
+    compared = Compared(cases, (), (), pairing.draws(), None, choice, None)
+    return comparison.with_statistics(
+        comparison.to_datatree(compared), names or [f"{case.label}: {case.name}" for case in cases]
+    )
 
 
 def _unknown(pairing: Pairing) -> bool:

@@ -11,10 +11,13 @@ from gpustack_mc.paired import ROUNDING, DifferenceIndices, Paired
 from gpustack_mc.problem import Input, Problem
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 from gpustack_mc.sobol import Indices, replicate_error
-from gpustack_mc.tallies import PROBABILITIES
+from gpustack_mc.tallies import PROBABILITIES, STATISTICS, Part, exact
 
 if TYPE_CHECKING:
     import xarray as xr
+
+# Groups that a tree of paired draws gets from `with_statistics`.
+_AGAINST_FIRST = ("difference", "ratio", "probability_lower", "probability_lowest")
 
 
 class Case(NamedTuple):
@@ -288,3 +291,56 @@ def _input_draws(paired: Paired, k: int, key: str) -> np.ndarray:
     # The model does not read an input that is neither fixed nor varying: it is not in this scenario.
     value = float(item.marginal.parameters["value"]) if item is not None else float("nan")
     return np.full(paired.outputs.shape[2], value)
+
+
+def with_statistics(tree: "xr.DataTree", labels: Sequence[str]) -> "xr.DataTree":
+    """Return paired draws with what they say about each scenario against the first.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        From `to_datatree`.
+    labels : sequence of str
+        Names of the scenarios, all different.
+
+    Returns
+    -------
+    xarray.DataTree
+        With the groups ``difference`` and ``ratio``, over (scenario, statistic), ``probability_lower`` than the first
+        and ``probability_lowest`` of all, over (scenario,).
+    """
+    import xarray as xr
+
+    replicates = int(tree.attrs["replicates"])
+    groups: dict[str, dict[str, Any]] = {name: {} for name in _AGAINST_FIRST}
+    for name, variable in tree["prior_predictive"].data_vars.items():
+        values, about = variable.values[0].T, variable.attrs
+        share = about | {"units": "1"}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = values[1:] / values[0]
+        below = [lower(values[0], other).mean() for other in values[1:]]
+        dims = ("scenario", "statistic")
+        groups["difference"][name] = (dims, _statistics(values[1:] - values[0], replicates), about)
+        groups["ratio"][name] = (dims, _statistics(ratios, replicates), share)
+        groups["probability_lower"][name] = (("scenario",), below, share)
+        groups["probability_lowest"][name] = (("scenario",), lowest(values).mean(axis=1), share)
+    coords: dict[str, dict[str, Any]] = {name: {"scenario": list(labels[1:])} for name in groups}
+    coords["probability_lowest"] = {"scenario": list(labels)}
+    for name in ("difference", "ratio"):
+        coords[name]["statistic"] = list(STATISTICS)
+    draws = {
+        name: tree[name].to_dataset().assign_coords(scenario=list(labels)) for name in ("prior", "prior_predictive")
+    }
+    found = {name: xr.Dataset(data, coords=coords[name]) for name, data in groups.items()}
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=tree.attrs), **draws, **found})
+
+
+def _statistics(draws: np.ndarray, replicates: int) -> np.ndarray:
+    """Return the `STATISTICS` of draws, shape (rows, draws), as (rows, statistics); NaN where one is not finite."""
+    finite = np.isfinite(draws).all(axis=1)
+    sound = np.where(finite[:, None], draws, 0.0)
+    parts = [
+        Part(part, part.mean(axis=1), np.quantile(part, PROBABILITIES, axis=1), ())
+        for part in np.split(sound, replicates, axis=1)
+    ]
+    return np.where(finite[:, None], exact(sound, parts).rows().T, np.nan)

@@ -28,7 +28,7 @@ _QUANTILES = ("q0.05", "q0.25", "q0.5", "q0.75", "q0.95")
 Which = Literal["outputs", "inputs", "sensitivity"]
 
 
-def interval_plot(tree: xr.DataTree) -> "Figure":
+def interval_plot(tree: xr.DataTree, layout: forest.Layout = forest.WIDE) -> "Figure":
     """Draw median, 50% and 90% equal-tailed interval of the main outputs, with published figures as marks.
 
     Parameters
@@ -36,6 +36,8 @@ def interval_plot(tree: xr.DataTree) -> "Figure":
     tree : xarray.DataTree
         From `gpustack_mc.result.to_datatree`. The summaries over all draws that it holds are drawn, so that the picture
         agrees with every table of the same result.
+    layout : gpustack_mc.forest.Layout
+        `gpustack_mc.forest.NARROW` fits a phone.
 
     Returns
     -------
@@ -43,7 +45,10 @@ def interval_plot(tree: xr.DataTree) -> "Figure":
         Not known to pyplot. Outputs without spread are named in the caption.
     """
     said = "Outputs: median, 50% and 90% equal-tailed intervals, each row relative to its own median"
-    return forest.forest(_output_rows(tree), tree, said, "No output varies: every input that matters is fixed.")
+    if not layout.labels:
+        said = "Equal-tailed intervals, each relative to its own median"
+    nothing = "No output varies: every input that matters is fixed."
+    return forest.forest(_output_rows(tree), tree, said, nothing, layout)
 
 
 def input_plot(tree: xr.DataTree) -> "Figure":

@@ -15,10 +15,37 @@ if TYPE_CHECKING:
 
 LOW, MEDIAN, HIGH = 0, 2, 4
 
-# Inches.
-_FOREST_WIDTH = 10.0
-_FOREST_ROW = 0.56
-_FOREST_ROOM = _FOREST_WIDTH - 2 * pages.MARGIN - pages.LABELS
+
+class Layout(NamedTuple):
+    """How an interval plot is laid out, in inches.
+
+    Attributes
+    ----------
+    width, margin : float
+        Of the page.
+    labels : float
+        Width of the labels left of the intervals; 0 puts each label above its interval.
+    row : float
+        Height of a row.
+    line : float
+        Where in a row the interval lies, as a share of the height below the middle.
+    """
+
+    width: float
+    margin: float
+    labels: float
+    row: float
+    line: float
+
+    @property
+    def room(self) -> float:
+        """Width of the intervals."""
+        return self.width - 2 * self.margin - self.labels
+
+
+WIDE = Layout(10.0, pages.MARGIN, pages.LABELS, 0.56, 0.0)
+# On a phone its texts are as large as those of the page around it.
+NARROW = Layout(3.5, 0.12, 0.0, 0.86, 0.13)
 
 
 class Row(NamedTuple):
@@ -72,17 +99,17 @@ class _Span(NamedTuple):
     clipped: bool
 
 
-def forest(rows: Sequence[Row], tree: xr.DataTree, said: str, nothing: str) -> "Figure":
+def forest(rows: Sequence[Row], tree: xr.DataTree, said: str, nothing: str, layout: Layout = WIDE) -> "Figure":
     """Draw rows under the tree's name and `said`; `nothing` is said instead where no row varies."""
     drawn = [row for row in rows if row.varies and row.values[MEDIAN] > 0]
     header = [tree.attrs["name"], said]
     with pages.own_style():
         if not drawn:
             said = "No median is above 0." if any(row.varies for row in rows) else nothing
-            return pages.message(header, said, _forest_caption(rows))
-        spans, limits = _spans(drawn, _FOREST_ROOM)
+            return pages.message(header, said, _forest_caption(rows), layout.width, layout.margin)
+        spans, limits = _spans(drawn, layout.room)
         caption = _forest_caption(rows, far=any(span.shape in ("<", ">") for span in spans))
-        return _draw_forest(drawn, spans, limits, header, caption)
+        return _draw_forest(drawn, spans, limits, header, caption, layout)
 
 
 def _forest_caption(rows: Sequence[Row], far: bool = False) -> str:
@@ -104,20 +131,25 @@ def _forest_caption(rows: Sequence[Row], far: bool = False) -> str:
 
 
 def _draw_forest(rows: Sequence[Row], spans: Sequence[_Span], limits: tuple[float, float], header: Sequence[str],
-                 caption: str) -> "Figure":  # fmt: skip
-    legend, foot = 0.42, 0.5
-    height = len(rows) * _FOREST_ROW
-    figure, top = pages.make_page(_FOREST_WIDTH, header, legend + height + foot, caption)
-    labels = pages.place_axes(figure, pages.MARGIN, top - legend, pages.LABELS, height)
-    forest = pages.place_axes(figure, pages.MARGIN + pages.LABELS, top - legend, _FOREST_ROOM, height)
-    for axes in (labels, forest):
+                 caption: str, layout: Layout) -> "Figure":  # fmt: skip
+    legend, foot = (0.42 if layout.labels else 0.6), 0.5
+    height = len(rows) * layout.row
+    figure, top = pages.make_page(layout.width, header, legend + height + foot, caption, layout.margin)
+    labels = pages.place_axes(figure, layout.margin, top - legend, layout.labels or layout.room, height)
+    forest = pages.place_axes(figure, layout.margin + layout.labels, top - legend, layout.room, height)
+    for axes in (labels, forest) if layout.labels else (forest,):
         pages.bands(axes, len(rows))
-    pages.label_rows(labels, [(row.description, row.key, row.note) for row in rows], _FOREST_ROW)
-    arviz_forest(figure, labels, forest, [span.quantiles for span in spans], np.arange(len(spans)))
-    ratio_axis(forest, limits, _FOREST_ROOM)
+    if layout.labels:
+        pages.label_rows(labels, [(row.description, row.key, row.note) for row in rows], layout.row)
+    else:
+        pages.label_above(labels, [row.description for row in rows], layout.row, layout.room)
+    places = np.arange(len(spans)) + layout.line
+    arviz_forest(figure, labels, forest, [span.quantiles for span in spans], places)
+    ratio_axis(forest, limits, layout.room)
     for i, (row, span) in enumerate(zip(rows, spans, strict=True)):
-        _row_texts(forest, i, row, span, limits)
-    _forest_legend(figure, top, any(row.published is not None for row in rows))
+        per_inch = (limits[1] - limits[0]) / layout.room
+        _row_texts(forest, float(places[i]), row, span, limits, per_inch, pages.BAND if i % 2 == 0 else "white")
+    _forest_legend(figure, top, any(row.published is not None for row in rows), layout)
     return figure
 
 
@@ -279,10 +311,12 @@ def _ratio_label(tick: float) -> str:
     return f"×{written}" if tick > 1 else f"÷{written}"
 
 
-def _row_texts(axes: "Axes", y: int, row: Row, span: _Span, limits: tuple[float, float]) -> None:
+def _row_texts(
+    axes: "Axes", y: float, row: Row, span: _Span, limits: tuple[float, float], per_inch: float, ground: str
+) -> None:
     """Write the values at the ends, the median above and the published value below the line."""
     # The paper behind a text keeps grid lines from striking it through.
-    paper = {"facecolor": pages.BAND if y % 2 == 0 else "white", "edgecolor": "none", "pad": 1}
+    paper = {"facecolor": ground, "edgecolor": "none", "pad": 1}
 
     def write(log: float, text: str, offset: tuple[float, float], align: str, **style: Any) -> None:
         axes.annotate(text, (math.exp(log), y), offset, textcoords="offset points", ha=align, va="center",
@@ -298,12 +332,12 @@ def _row_texts(axes: "Axes", y: int, row: Row, span: _Span, limits: tuple[float,
         return
     axes.plot(math.exp(span.mark), y, marker=span.shape, markersize=6.5, color=pages.VERMILLION,
               markeredgecolor="white", markeredgewidth=0.8, zorder=5, gid=f"published:{row.key}")  # fmt: skip
-    half = (pages.measure(7.5, "normal")(row.published_text) / 2 + 0.04) * (limits[1] - limits[0]) / _FOREST_ROOM
+    half = (pages.measure(7.5, "normal")(row.published_text) / 2 + 0.04) * per_inch
     centre = float(np.clip(span.mark, limits[0] + half, limits[1] - half))
     write(centre, row.published_text, (0, -12), "center", fontsize=7.5, color=pages.PUBLISHED)
 
 
-def _forest_legend(figure: "Figure", top: float, published: bool) -> None:
+def _forest_legend(figure: "Figure", top: float, published: bool, layout: Layout) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
@@ -315,4 +349,4 @@ def _forest_legend(figure: "Figure", top: float, published: bool) -> None:
     if published:
         handles.append(Line2D([], [], linestyle="none", marker="D", markersize=6.5, color=pages.VERMILLION,
                               markeredgecolor="white", label="published value"))  # fmt: skip
-    pages.legend(figure, handles, pages.MARGIN + pages.LABELS, top)
+    pages.legend(figure, handles, layout.margin + layout.labels, top, len(handles) if layout.labels else 2)

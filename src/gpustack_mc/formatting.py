@@ -39,11 +39,16 @@ _STEPS: dict[str, tuple[Step, ...]] = {
 }
 
 
+def steps(unit: str) -> tuple[Step, ...]:
+    """Return the display units of a unit, from large to small; the last one takes everything below."""
+    return _STEPS.get(unit, (Step(0, 1, "", f" {unit}"),))
+
+
 def step_for(value: float, unit: str) -> Step:
     """Return the display unit for a value."""
-    steps = _STEPS.get(unit, (Step(0, 1, "", f" {unit}"),))
+    known = steps(unit)
     # 999.9 MWh would print as 1,000 MWh: choose the unit as the rounded value would.
-    return next((step for step in steps if abs(value) * 1.0005 >= step.start), steps[-1])
+    return next((step for step in known if abs(value) * 1.0005 >= step.start), known[-1])
 
 
 def number(value: float, digits: int) -> str:

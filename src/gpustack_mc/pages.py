@@ -168,24 +168,26 @@ class Block(NamedTuple):
         return 1.3 * self.size / 72
 
 
-def make_page(width: float, header: Sequence[str], middle: float, caption: str) -> tuple["Figure", float]:
+def make_page(
+    width: float, header: Sequence[str], middle: float, caption: str, margin: float = MARGIN
+) -> tuple["Figure", float]:
     """Make a figure with title, subtitle and caption around `middle` inches; also return the top of the middle."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    room = width - 2 * MARGIN
+    room = width - 2 * margin
     title = Block(wrap(header[0], room, 12, 2, "bold"), 12, "bold")
     subtitle = Block(wrap(header[1], room, 9, 2), 9, color=GREY)
-    below = Block(wrap(caption, room, 8, 6) if caption else [], 8, color=GREY)
+    below = Block(wrap(caption, room, 8, 6 if width > 6 else 14) if caption else [], 8, color=GREY)
     gap = 0.08
-    height = 2 * MARGIN + title.height + gap + subtitle.height + middle + below.height
+    height = 2 * margin + title.height + gap + subtitle.height + middle + below.height
     figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)
-    top = height - MARGIN
+    top = height - margin
     for block in (title, subtitle):
-        write(figure, MARGIN, top, block)
+        write(figure, margin, top, block)
         top -= block.height + (gap if block is title else 0)
-    write(figure, MARGIN, MARGIN + below.height, below)
+    write(figure, margin, margin + below.height, below)
     return figure, top
 
 
@@ -197,10 +199,12 @@ def write(figure: "Figure", x: float, top: float, block: Block) -> None:
                     fontweight=block.weight, color=block.color, parse_math=False)  # fmt: skip
 
 
-def message(header: Sequence[str], message: str, caption: str) -> "Figure":
+def message(
+    header: Sequence[str], message: str, caption: str, width: float = _MESSAGE_WIDTH, margin: float = MARGIN
+) -> "Figure":
     """Return a page that says why there is nothing to draw."""
-    figure, top = make_page(_MESSAGE_WIDTH, header, 0.7, caption)
-    write(figure, MARGIN, top - 0.22, Block([message], 10))
+    figure, top = make_page(width, header, 0.7, caption, margin)
+    write(figure, margin, top - 0.22, Block(wrap(message, width - 2 * margin, 10, 2), 10))
     return figure
 
 
@@ -234,6 +238,17 @@ def label_rows(axes: "Axes", labels: Sequence[tuple[str, str, str]], row: float)
                 y += block.step / row
 
 
+def label_above(axes: "Axes", labels: Sequence[str], row: float, room: float) -> None:
+    """Write the label of each row at its top, on axes that lie over those with `bands`; `room` inches wide."""
+    axes.set(xlim=(0, room), xticks=[], ylim=(len(labels) - 0.5, -0.5), yticks=[], zorder=2)
+    for i, label in enumerate(labels):
+        y = i - 0.5 + 0.04 / row
+        paper = {"facecolor": "white" if i % 2 else BAND, "edgecolor": "none", "pad": 1}
+        for line in (block := Block(wrap(label, room - 0.1, 8, 2), 8)).lines:
+            axes.text(0.05, y, line, fontsize=block.size, color=block.color, va="top", parse_math=False, bbox=paper)
+            y += block.step / row
+
+
 def bands(axes: "Axes", rows: int) -> None:
     """Shade every other row and count rows from the top."""
     axes.set_ylim(rows - 0.5, -0.5)
@@ -242,9 +257,9 @@ def bands(axes: "Axes", rows: int) -> None:
         axes.axhspan(i - 0.5, i + 0.5, color=BAND, linewidth=0, zorder=0)
 
 
-def legend(figure: "Figure", handles: Sequence[Any], left: float, top: float) -> None:
-    """Put a legend of one line below `top` inches."""
+def legend(figure: "Figure", handles: Sequence[Any], left: float, top: float, columns: int = 0) -> None:
+    """Put a legend below `top` inches, in one line unless a number of columns is given."""
     width, height = figure.get_size_inches()
     figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(left / width, (top - 0.12) / height),
-                  ncols=len(handles), frameon=False, fontsize=8, labelcolor=GREY, borderpad=0, borderaxespad=0,
-                  handlelength=1.8, columnspacing=1.8)  # fmt: skip
+                  ncols=columns or len(handles), frameon=False, fontsize=8, labelcolor=GREY, borderpad=0,
+                  borderaxespad=0, handlelength=1.8, columnspacing=1.8)  # fmt: skip

@@ -2,7 +2,7 @@
 
 This module turns a result into plain values for ``templates/report.html``, which escapes every one of them: names,
 sources and notes come from files that anyone may have written. The page needs no network and runs no script, and says
-so to the browser.
+so to the browser; with sliders it runs the one script whose hash it states.
 """
 
 import shlex
@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import answering, chain_picture, explain, figures, formatting, notation, pages, strips, summarizing
+from gpustack_mc import (
+    answering,
+    chain_picture,
+    explain,
+    figures,
+    forest,
+    formatting,
+    notation,
+    pages,
+    strips,
+    summarizing,
+)
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 
 if TYPE_CHECKING:
@@ -35,7 +46,11 @@ _OVERRIDE = "# --set "
 
 
 def write(
-    tree: "xr.DataTree", path: Path, found: dict[str, Any] | None = None, intervals: "Figure | None" = None
+    tree: "xr.DataTree",
+    path: Path,
+    found: dict[str, Any] | None = None,
+    intervals: "Figure | None" = None,
+    with_sliders: bool = False,
 ) -> None:
     """Write the report of a result, in place; wrap the call in `gpustack_mc.storage.replacing`.
 
@@ -48,11 +63,23 @@ def write(
         Its summary, when it is at hand.
     intervals : matplotlib.figure.Figure, optional
         Its interval plot, when it is drawn already.
+    with_sliders : bool
+        Whether its inputs can be moved in the browser, see `gpustack_mc.interactive`.
+
+    Raises
+    ------
+    InputError
+        Sliders are asked for and the result was computed with other equations.
     """
-    path.write_text(page(tree, found, intervals), encoding="utf-8")
+    path.write_text(page(tree, found, intervals, with_sliders), encoding="utf-8")
 
 
-def page(tree: "xr.DataTree", found: dict[str, Any] | None = None, intervals: "Figure | None" = None) -> str:
+def page(
+    tree: "xr.DataTree",
+    found: dict[str, Any] | None = None,
+    intervals: "Figure | None" = None,
+    with_sliders: bool = False,
+) -> str:
     """Return the report of a result as one self-contained HTML page; parameters as of `write`."""
     import jinja2
 
@@ -65,9 +92,13 @@ def page(tree: "xr.DataTree", found: dict[str, Any] | None = None, intervals: "F
     )
     environment.filters["web"] = web_address
     environment.filters["lower_first"] = summarizing.lower_first
-    return environment.get_template("report.html").render(
-        values(tree, found or summarizing.summarise(tree), intervals or figures.interval_plot(tree))
-    )
+    found = found or summarizing.summarise(tree)
+    shown = values(tree, found, intervals or figures.interval_plot(tree))
+    if with_sliders:
+        from gpustack_mc import interactive
+
+        shown["interactive"] = interactive.values(tree, found, [question["asked"] for question in shown["questions"]])
+    return environment.get_template("report.html").render(shown)
 
 
 def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> dict[str, Any]:
@@ -83,15 +114,19 @@ def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> d
         "answer": _answer(found, ownership),
         "questions": _questions(found),
         "picture": pages.svg(intervals, "intervals", figures.alt_text(tree, "outputs")),
+        "narrow_picture": pages.svg(
+            figures.interval_plot(tree, forest.NARROW), "narrow", figures.alt_text(tree, "outputs")
+        ),
         "sensitivity": _sensitivity(tree, found, ownership),
         "chain": _chain(tree, found),
         "assumptions": _assumptions(tree, found, ownership),
         "origins": ORIGINS,
         "published": _published(found),
-        "everything": [_everything(name, found["outputs"][name]) for name in OUTPUTS],
+        "everything": [_everything(name, entry) for name, entry in found["outputs"].items()],
         "not_included": summarizing.NOT_INCLUDED,
         "programme": _programme(found, ownership),
         "reproduce": _reproduce(tree, found),
+        "interactive": None,
     }
 
 

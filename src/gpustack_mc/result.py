@@ -23,7 +23,7 @@ from gpustack_mc.problem import Input, Problem
 from gpustack_mc.propagation import Sensitivity, Simulation
 from gpustack_mc.quantities import BY_NAME, Quantity
 from gpustack_mc.spent import parts
-from gpustack_mc.tallies import PROBABILITIES, Statistics
+from gpustack_mc.tallies import STATISTICS
 
 SCHEMA_VERSION = 1
 _LIBRARIES = ("jax", "jaxlib", "numpy", "scipy", "xarray", "arviz", "numpyro")
@@ -234,22 +234,15 @@ def _statistics(simulation: Simulation) -> xr.Dataset:
 
     A variable of its own for each quantity would read nicer, and make the file three times slower to write.
     """
-    names = ["mean", "mean_error", "sd", *(f"q{p:g}" for p in PROBABILITIES), *(f"q{p:g}_error" for p in PROBABILITIES)]
     keys = [*simulation.varying, *simulation.problem.outputs]
-    rows = np.concatenate(
-        [_statistic_rows(simulation.input_statistics), _statistic_rows(simulation.output_statistics)], axis=1
-    )
+    rows = np.concatenate([simulation.input_statistics.rows(), simulation.output_statistics.rows()], axis=1)
     units = [BY_NAME[key.partition("@")[0]].unit for key in keys]
     about = "over all draws; *_error is the Monte Carlo standard error, from independent replicates of the design"
     return xr.Dataset(
         {"value": (("variable", "statistic"), rows.T), "units": (("variable",), units)},
-        coords={"variable": keys, "statistic": names},
+        coords={"variable": keys, "statistic": list(STATISTICS)},
         attrs={"comment": about},
     )
-
-
-def _statistic_rows(part: Statistics) -> np.ndarray:
-    return np.concatenate([part.mean[None], part.mean_error[None], part.sd[None], part.quantiles, part.quantile_errors])
 
 
 def _sensitivity(found: Sensitivity, problem: Problem) -> xr.Dataset:

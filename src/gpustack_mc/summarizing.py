@@ -74,7 +74,7 @@ def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
         "outputs": {
             str(name): _variable(tree, "prior_predictive", name) for name in tree["prior_predictive"].data_vars
         },
-        "inputs": {key: _input(tree, key) for key in _input_keys(tree)},
+        "inputs": {key: _input(tree, key) for key in input_keys(tree)},
         "sensitivity": _indices(tree, "raw"),
         "sensitivity_log": _indices(tree, "log"),
         "sensitivity_status": _status(tree),
@@ -116,7 +116,8 @@ def _variable(tree: "xr.DataTree", group: str, key: Any) -> dict[str, Any]:
     }
 
 
-def _input_keys(tree: "xr.DataTree") -> list[str]:
+def input_keys(tree: "xr.DataTree") -> list[str]:
+    """Return the keys of all inputs in the order of the table of quantities, those of single phases last."""
     order = {name: i for i, name in enumerate(BY_NAME)}
     keys = [*map(str, tree["prior"].data_vars), *map(str, tree["constant_data"].data_vars)]
     return sorted(keys, key=lambda key: ("@" in key, order[key.partition("@")[0]]))

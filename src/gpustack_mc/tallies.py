@@ -9,6 +9,14 @@ from gpustack_mc import sobol
 
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BINS = 2**14
+# Names of what `Statistics.rows` holds.
+STATISTICS = (
+    "mean",
+    "mean_error",
+    "sd",
+    *(f"q{p:g}" for p in PROBABILITIES),
+    *(f"q{p:g}_error" for p in PROBABILITIES),
+)
 
 
 class Statistics(NamedTuple):
@@ -25,6 +33,11 @@ class Statistics(NamedTuple):
     sd: np.ndarray
     quantiles: np.ndarray
     quantile_errors: np.ndarray
+
+    def rows(self) -> np.ndarray:
+        """Return all in the order of `STATISTICS`, shape (len(STATISTICS), variables)."""
+        return np.concatenate([self.mean[None], self.mean_error[None], self.sd[None], self.quantiles,
+                               self.quantile_errors])  # fmt: skip
 
 
 class Part(NamedTuple):

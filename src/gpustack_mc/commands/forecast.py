@@ -121,7 +121,8 @@ def check(scenario: str, overrides: tuple[str, ...], calibration: Path | None, a
 @click.command()
 @click.argument("result", type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Where to write [report.html beside the result].")
-def report(result: Path, out: Path | None) -> None:
+@click.option("--interactive", is_flag=True, help="With sliders that move the inputs, computed in the browser.")
+def report(result: Path, out: Path | None, interactive: bool) -> None:
     """Write RESULT, a result.nc, as one HTML page that needs no network."""
     from gpustack_mc import report, storage
     from gpustack_mc.reopening import open_result
@@ -129,7 +130,7 @@ def report(result: Path, out: Path | None) -> None:
     tree = open_result(result)
     path = out or result.with_name("report.html")
     with storage.replacing(path) as temporary:
-        report.write(tree, temporary)
+        report.write(tree, temporary, with_sliders=interactive)
     click.echo(str(path))
 
 
