@@ -332,6 +332,7 @@ ROOMS = {
         "propagation",
         "storage",
         "units",
+        "yamlfile",
     },
     "measure_text": {"formatting", "quantities"},
     "measure_figure": {"pages", "measure_text", "quantities"},

@@ -54,6 +54,14 @@ def write(
 
 def page(tree: "xr.DataTree", found: dict[str, Any] | None = None, intervals: "Figure | None" = None) -> str:
     """Return the report of a result as one self-contained HTML page; parameters as of `write`."""
+    return render(
+        "report.html",
+        values(tree, found or summarizing.summarise(tree), intervals or figures.interval_plot(tree)),
+    )
+
+
+def render(template: str, shown: dict[str, Any]) -> str:
+    """Return a page of the templates with plain values, every one of which is escaped."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -65,9 +73,7 @@ def page(tree: "xr.DataTree", found: dict[str, Any] | None = None, intervals: "F
     )
     environment.filters["web"] = web_address
     environment.filters["lower_first"] = summarizing.lower_first
-    return environment.get_template("report.html").render(
-        values(tree, found or summarizing.summarise(tree), intervals or figures.interval_plot(tree))
-    )
+    return environment.get_template(template).render(shown)
 
 
 def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> dict[str, Any]:
