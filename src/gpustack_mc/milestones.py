@@ -1,4 +1,4 @@
-r"""What the first measurements would mean for a plan: the reading from which a limit is missed, and from which it is safe.
+r"""What first measurements would mean for a plan: the reading from which a limit is missed, or safe.
 
 For a limit that a draw keeps or misses and a reading :math:`m` of one input, :math:`P(\text{kept} \mid m)` is the
 isotonic regression of what each draw does on its reading: monotone, because more of an input only helps or only hurts,

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -183,9 +183,7 @@ def _memory(problem: Problem, options: Options) -> dict[str, Any] | None:
             return None
         size = catalog.find_accelerator(name).memory_gb * memory.GIGABYTE
     workload, middle = problem.file.workload, medians(problem.inputs)
-    shape = memory.Shape(
-        workload.n_layers, workload.d_model, workload.sequence_length, workload.activation_recompute
-    )
+    shape = memory.Shape(workload.n_layers, workload.d_model, workload.sequence_length, workload.activation_recompute)
     stated = _bytes(options.activations, "--activations")
     activations = stated if stated is not None else memory.activation_bytes(shape)
     counts = {key: value for key, value in middle.items() if key.partition("@")[0] == "accelerator_count"}
@@ -335,9 +333,7 @@ def _first_days(
     if "interruption_rate" in draws.varying:
         # A count of k independent events is known to 1 / sqrt(k); fewer than one event says next to nothing.
         accuracies = (f"interruption_rate={max(count, 0.01) ** -0.5}", *accuracies)
-    worth = measuring.measure(
-        document, overrides, accuracies=accuracies, samples=design.samples, seed=design.seed
-    )
+    worth = measuring.measure(document, overrides, accuracies=accuracies, samples=design.samples, seed=design.seed)
     keys = [key for key in draws.varying if milestones.first_days(key)]
     readings = {key: _reading(problem, design, draws, worth, key) for key in keys}
     return {
@@ -358,7 +354,11 @@ def _reading(problem: Problem, design: Design, draws: Draws, worth: dict[str, An
 
 
 def _tests(
-    tree: "xr.DataTree", summary: dict[str, Any], worth: dict[str, Any], readings: dict[str, np.ndarray], replicates: int
+    tree: "xr.DataTree",
+    summary: dict[str, Any],
+    worth: dict[str, Any],
+    readings: dict[str, np.ndarray],
+    replicates: int,
 ) -> list[dict[str, Any]]:
     """For each limit of the scenario: the readings at which its answer turns over, and from which it is safe."""
     tests = []

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack_mc import figures, memory, plan_text, report, summarizing
+from gpustack_mc import memory, plan_text, report, summarizing
+from gpustack_mc.quantities import BY_NAME
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -31,7 +32,7 @@ def pages(found: dict[str, Any], tree: "xr.DataTree") -> tuple[str, str]:
 def values(found: dict[str, Any], tree: "xr.DataTree") -> dict[str, Any]:
     """Return everything that the pages show, as plain values: those of the report, and those of the plan."""
     summary = found["summary"]
-    shown = report.values(tree, summary, figures.interval_plot(tree))
+    shown = report.values(tree, summary, None)
     command = shown["reproduce"]["command"].replace("gpustack-mc run", "gpustack-mc plan", 1)
     return shown | {
         "reproduce": shown["reproduce"] | {"command": command.partition(" --design ")[0]},
@@ -55,7 +56,7 @@ def values(found: dict[str, Any], tree: "xr.DataTree") -> dict[str, Any]:
             "tests": plan_text.tests(found),
             "after": plan_text.after_rows(found),
             "worth": plan_text.worth_sentence(found),
-            "cost": summarizing.BY_NAME[summarizing.main_cost(found["ownership"])].short,
+            "cost": BY_NAME[summarizing.main_cost(found["ownership"])].short,
         },
     }
 

@@ -71,8 +71,9 @@ def memory_sentence(found: Found) -> str:
     degree = held["model_parallel"]
     if first["sharding"] == "all sharded" and degree:
         way = f"they fit when all of it is sharded, or when the model itself is split {degree:,} ways"
-    kept = "" if held["activations_gb"] is None else f" beside {_size(held['activations_gb'])} of activations"
-    return f"{said}{way}{kept}. The fewest such accelerators that could hold the state are {held['least_count']:,}."
+    kept = "" if held["activations_gb"] is None else f"beside {_size(held['activations_gb'])} of activations "
+    least = formatting.plural(held["least_count"], "such accelerator")
+    return f"{said}{kept}{way}. No fewer than {least} could hold them."
 
 
 def memory_rows(found: Found) -> list[tuple[str, str, str, str]]:
@@ -193,7 +194,7 @@ def risk_rows(found: Found) -> list[tuple[str, list[tuple[str, str, str, str]]]]
         keys = risk["input"].split("+")
         what = "; ".join(named[key]["description"] for key in keys if key in named)
         index = {"ST": risk["share"], "ST_interval_90": risk["share_interval_90"]}
-        return " + ".join(keys), what, summarizing.index_text(index), risk["shows"] or "later, in the books"
+        return " + ".join(keys), what, summarizing.index_text(index), risk["shows"] or "not in the first days"
 
     return [(BY_NAME[output].short, [row(risk) for risk in risks]) for output, risks in found["risks"].items()]
 
@@ -206,9 +207,11 @@ def first_sentence(found: Found) -> str:
     part = found["first_days"]
     if part is None:
         return "Every input is fixed: there is nothing to measure, and nothing that could overturn this plan."
-    share = min(part["share_of_run"], 1.0)
-    days = f"{part['days']:g}"
-    return f"{measure_text.sentence(part['measure'])} The first {days} days are {share:.0%} of the run."
+    days = "day" if part["days"] == 1 else f"{part['days']:g} days"
+    said = f"The first {days} are {part['share_of_run']:.0%} of the run"
+    if part["share_of_run"] >= 1:
+        said = f"The run is over within the first {days}, so that only a trial tells in time"
+    return f"{measure_text.sentence(part['measure'])} {said}."
 
 
 def tests(found: Found) -> list[tuple[str, list[str]]]:
@@ -278,8 +281,9 @@ def text(found: Found, width: int | None = None) -> str:
     width = max(width or shutil.get_terminal_size((100, 24)).columns, 40)
 
     def wrapped(line: str, indent: int = 0) -> str:
-        return textwrap.fill(line, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2),
-                             break_long_words=False).removeprefix("" if indent else "")  # fmt: skip
+        return textwrap.fill(
+            line, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_long_words=False
+        )
 
     summary, ownership = found["summary"], found["ownership"]
     lines = [wrapped(summarizing.sentence(summary, ownership)), ""]
@@ -288,5 +292,5 @@ def text(found: Found, width: int | None = None) -> str:
     lines += [wrapped(f"first days   {first_sentence(found)}")]
     for asked, said in tests(found):
         lines += ["", wrapped(asked)] + [wrapped(line, 2) for line in said]
-    lines += [""] + [wrapped("  ".join(found["files"]))] if found["files"] else []
+    lines += ["", wrapped("  ".join(found["files"]))] if found["files"] else []
     return "\n".join(lines)

@@ -76,8 +76,8 @@ def render(template: str, shown: dict[str, Any]) -> str:
     return environment.get_template(template).render(shown)
 
 
-def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> dict[str, Any]:
-    """Return everything that the page shows, as plain values."""
+def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure | None") -> dict[str, Any]:
+    """Return everything that the page shows, as plain values; without an interval plot where there is none."""
     attrs, ownership = tree.attrs, tree.attrs["ownership"]
     return {
         "name": attrs["name"],
@@ -88,7 +88,7 @@ def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> d
         "basis": found["basis"],
         "answer": _answer(found, ownership),
         "questions": _questions(found),
-        "picture": pages.svg(intervals, "intervals", figures.alt_text(tree, "outputs")),
+        "picture": pages.svg(intervals, "intervals", figures.alt_text(tree, "outputs")) if intervals else "",
         "sensitivity": _sensitivity(tree, found, ownership),
         "chain": _chain(tree, found),
         "assumptions": _assumptions(tree, found, ownership),
