@@ -237,7 +237,8 @@ schema_version: 1
 name: own chip
 workload: {params: 7e9, tokens: 2e11}
 cluster: {accelerator: other, count: 64}
-inputs: {peak_flop_per_s: 4e14, tdp: 300, capex: 20 kUSD, rental_price: 2 USD/h, embodied_carbon: 200 kg}
+inputs: {peak_flop_per_s: 4e14, tdp: 300, capex: 20 kUSD, rental_price: 2 USD/h, embodied_carbon: 200 kg,
+  serving_throughput: 1000 token/s}
 """
     path = scenario_file(text)
     done = planning.run_plan(path, samples=SAMPLES, with_files=False)
