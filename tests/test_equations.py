@@ -31,6 +31,8 @@ CONSTANT_UNITS = {
     "GRAMS_PER_KILOGRAM": "gCO2e/kgCO2e",
     "KILOGRAMS_PER_TONNE": "kgCO2e/tCO2e",
     "LITRES_PER_CUBIC_METRE": "L/m^3",
+    "BITS_PER_BYTE": "bit/byte",
+    "BITS_PER_GIGABIT": "bit/Gbit",
     "TOKENS_PER_MILLION": "token",
     "FLOP_PER_PARAM_AND_TOKEN": "FLOP/token",
 }

@@ -153,12 +153,21 @@ def fit_record(quantity: str) -> dict:
     return json.loads(fit_path(quantity).read_text(encoding="utf-8"))
 
 
-@functools.cache
 def observed_settings() -> dict[str, float]:
     """Plain values of ``priors/observed.yaml``."""
+    return _settings("observed.yaml")
+
+
+def distributed_settings() -> dict[str, float]:
+    """Plain values of ``priors/distributed.yaml``."""
+    return _settings("distributed.yaml")
+
+
+@functools.cache
+def _settings(file: str) -> dict[str, float]:
     from ruamel.yaml import YAML
 
-    with (folder("priors") / "observed.yaml").open(encoding="utf-8") as stream:
+    with (folder("priors") / file).open(encoding="utf-8") as stream:
         return {name: entry["value"] for name, entry in YAML(typ="safe", pure=True).load(stream).items()}
 
 

@@ -15,9 +15,16 @@ from typing import NamedTuple
 from gpustack_mc import notation
 from gpustack_mc.quantities import BY_NAME
 
-_FILES = [Path(__file__).with_name(name) for name in ("equations.py", "failures.py")]
+_FILES = [Path(__file__).with_name(name) for name in ("equations.py", "failures.py", "outages.py")]
 # Where a scenario states no such input, it follows from an equation.
 FOLLOWS = {"goodput": "expected_goodput", "checkpoint_interval": "best_checkpoint_interval"}
+# On several sites, what an equation takes is that of the held accelerators.
+ON_SITES = {
+    ("accelerator_hours", "goodput"): "site_goodput",
+    ("accelerator_hours", "mfu"): "site_mfu",
+    ("it_energy_mwh", "gpu_power_fraction"): "held_power_fraction",
+    ("training_flop", "tokens"): "site_tokens",
+}
 _MATH = re.compile(r"\.\. math::(.*?)(?:\n[ \t]*\n|\Z)", re.DOTALL)
 
 
@@ -84,7 +91,7 @@ def steps_to(output: str, follows: Collection[str] = ()) -> list[Step]:
     output : str
         A quantity with an equation.
     follows : collection of str
-        Those of `FOLLOWS` that follow from their equation.
+        Those of `FOLLOWS` that follow from their equation, and the outputs of `ON_SITES` that there are.
     """
     order: dict[str, Step] = {}
 
@@ -92,13 +99,19 @@ def steps_to(output: str, follows: Collection[str] = ()) -> list[Step]:
         step = steps().get(name)
         if step is None or name in order or BY_NAME[name].role != "output":
             return
-        uses = tuple(FOLLOWS[used] if used in follows else used for used in step.uses)
+        uses = tuple(_followed(name, used, follows) for used in step.uses)
         for used in uses:
             visit(used)
         order[name] = step._replace(uses=uses)
 
     visit(output)
     return list(order.values())
+
+
+def _followed(step: str, used: str, follows: Collection[str]) -> str:
+    """Return the quantity that an equation takes in the place of another."""
+    on_sites = ON_SITES.get((step, used), "")
+    return on_sites if on_sites in follows else FOLLOWS[used] if used in follows else used
 
 
 def inputs_of(output: str, follows: Collection[str] = ()) -> list[str]:

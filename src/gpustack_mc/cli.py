@@ -24,7 +24,7 @@ def cli() -> None:
 
 _COMMANDS = (
     *(forecast.run, forecast.check, forecast.report, forecast.explain, forecast.cite, forecast.init),
-    *(decide.compare, decide.sites, decide.solve, decide.measure),
+    *(decide.compare, decide.sites, decide.solve, decide.measure, decide.plan),
     *(trust.validate, trust.calibrate, trust.priors, trust.reproduce),
     *(lists.quantities, lists.accelerators, lists.regions, lists.scenarios, lists.schema),
 )

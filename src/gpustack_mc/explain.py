@@ -47,7 +47,9 @@ def explain(tree: "xr.DataTree", output: str | None = None, found: dict[str, Any
     # A scenario that states `reliability` has other inputs than one that does not.
     follows = [
         name for name, step in chain.FOLLOWS.items() if not _keys(name, found["inputs"]) and step in found["outputs"]
-    ]
+    ] + [name for name in chain.ON_SITES.values() if name in found["outputs"]]
+    # Where all parameters are used for each token, one input is two quantities.
+    keys = [key for name in chain.inputs_of(output, follows) for key in _keys(name, found["inputs"])]
     return {
         "schema_version": 1,
         "name": found["name"],
@@ -56,11 +58,7 @@ def explain(tree: "xr.DataTree", output: str | None = None, found: dict[str, Any
         "scope": BY_NAME[output].scope,
         "basis": found["basis"],
         "steps": [_step(tree, step, output, found) for step in chain.steps_to(output, follows)],
-        "inputs": [
-            _input(key, found["inputs"][key], indices)
-            for name in chain.inputs_of(output, follows)
-            for key in _keys(name, found["inputs"])
-        ],
+        "inputs": [_input(key, found["inputs"][key], indices) for key in dict.fromkeys(keys)],
     }
 
 

@@ -126,6 +126,10 @@ def knob(
     if tokens_per_param is not None and name != "params":
         fix = "It says how tokens follow params: add --for params."
         raise InputError("bad-option", f"it does not go with --for {name}.", fix, Place("--tokens-per-param"))
+    if name == "count" and base.sites is not None:
+        fix = "Change the counts of the sites, and compare scenarios."
+        raise InputError("bad-option", "the count is that of the sites, which the scenario states.", fix,
+                         base.place(("distributed", "sites")))  # fmt: skip
     if name in WORKLOAD:
         made = _workload(name, base, document, tuple(overrides), tokens_per_param)
     else:

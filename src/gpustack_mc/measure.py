@@ -18,6 +18,7 @@ from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import Draws, dimension, propagate
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.scenario import read_document, resolve
+from gpustack_mc.yamlfile import Document
 
 OUTPUTS = ("training_days", "energy_mwh", "facility_power_mw", "co2e_t", "water_onsite_m3", "water_offsite_m3",
            "cost_owned_usd", "cost_rented_usd")  # fmt: skip
@@ -74,7 +75,25 @@ def run_measure(
     InputError
         The scenario or an option is wrong.
     """
-    document, overrides = read_document(source, calibration), tuple(overrides)
+    document = read_document(source, calibration)
+    return measure(document, tuple(overrides), accuracies=accuracies, decision=decision, budget=budget, sites=sites,
+                   together=together, samples=samples, seed=seed, out=out)  # fmt: skip
+
+
+def measure(
+    document: Document,
+    overrides: tuple[str, ...],
+    *,
+    accuracies: Sequence[str] = (),
+    decision: str | None = None,
+    budget: str | None = None,
+    sites: Sequence[str] = (),
+    together: Sequence[str] = (),
+    samples: int = 65_536,
+    seed: int = 0,
+    out: Path | None = None,
+) -> dict[str, Any]:
+    """Do what `run_measure` does for a document that was read."""
     problem = resolve(document, overrides)
     if not 4096 <= samples <= 2**20:
         raise InputError("bad-samples", f"{samples:,} is not between 4,096 and 1,048,576.", "", Place("--samples"))
@@ -145,7 +164,7 @@ def _found(problem: Problem, design: Design, draws: Draws, accuracy: Mapping[str
         return {name: _estimate(each) for name, each in zip(OUTPUTS, found, strict=True)}
 
     def both(key: str) -> dict[str, Any]:
-        reading = information.measured(rows[key], accuracy[key], _noise(problem, design, key, key))
+        reading = information.measured(rows[key], accuracy[key], noise(problem, design, key, key))
         return {"accuracy": accuracy[key], "perfect": widths(rows[key]), "measured": widths(reading)}
 
     with ThreadPoolExecutor() as executor:
@@ -181,7 +200,7 @@ def _decided(
 
     def both(name: str) -> dict[str, Any]:
         key = name.partition(" in ")[0]
-        reading = information.measured(decision.known[name], accuracy[key], _noise(problem, design, key, name))
+        reading = information.measured(decision.known[name], accuracy[key], noise(problem, design, key, name))
         return {"accuracy": accuracy[key], "perfect": worth(decision.known[name]), "measured": worth(reading)}
 
     with ThreadPoolExecutor() as executor:
@@ -213,7 +232,7 @@ def _estimate(found: Estimate) -> dict[str, float | None]:
     return {"value": found.value, "monte_carlo_error": found.error if np.isfinite(found.error) else None}
 
 
-def _noise(problem: Problem, design: Design, key: str, name: str) -> np.ndarray:
+def noise(problem: Problem, design: Design, key: str, name: str) -> np.ndarray:
     """Standard normal error of a measurement, independent of every input."""
     place = _NOISE + dimension(problem.inputs[key], problem)
     parts = [points(design, [f"measurement of {name}"], [place], r, 0, design.length)[0]

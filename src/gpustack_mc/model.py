@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 import jax
+import jax.numpy as jnp
 
 from gpustack_mc import equations as eq
-from gpustack_mc import failures
+from gpustack_mc import failures, outages
 
 Values = Mapping[str, jax.Array | float]
 
@@ -162,3 +163,80 @@ def _checkpointed(phases, intervals, *, interruption_rate, checkpoint_save_time,
     weights = [part / sum(hours) for part in hours]
     averages = {name: sum(part[name] * w for part, w in zip(shares, weights, strict=True)) for name in shares[0]}
     return run(complete, interruption_rate=interruption_rate, **inputs) | averages
+
+
+def run_on_sites(program: str, phases: Sequence[Values], sites: Sequence[Values], mode: str, *, rejoin_time,
+                 idle_power_fraction, extra_tokens, gpu_power_fraction, params=None, averaging_steps=None,
+                 exchange_bytes=None, global_batch_tokens=None, **inputs):  # fmt: skip
+    """Every output of a run on several sites that fail.
+
+    Parameters
+    ----------
+    program : str
+        The function of this module that holds for accelerators which are always up.
+    phases : sequence of mapping
+        As that function takes them.
+    sites : sequence of mapping
+        ``site_count``, ``availability`` and ``mean_outage`` of each site, and ``link_speed`` where exchanges count.
+    mode : str
+        One of `gpustack_mc.outages.MODES`.
+    params, averaging_steps, exchange_bytes, global_batch_tokens : array_like, optional
+        Needed where exchanges count.
+    **inputs : array_like
+        What `program` takes besides.
+
+    Returns
+    -------
+    dict of str to Array
+        The outputs of `program`, then those of the part ``distributed``, and of ``links`` where exchanges count; MFU
+        and the share of exchanges are averages over the productive accelerator-hours of the phases.
+    """
+    shape = jnp.broadcast_shapes(
+        jnp.shape(rejoin_time), *(jnp.shape(value) for site in sites for value in site.values())
+    )
+    of_sites = {name: jnp.stack([jnp.broadcast_to(site[name], shape) for site in sites]) for name in sites[0]}
+    count, availability = of_sites["site_count"], of_sites["availability"]
+    work = outages.site_work_share(count, availability, of_sites["mean_outage"], rejoin_time, mode=mode)
+    waiting = outages.site_waiting_share(count, availability, mode=mode)
+    down = outages.site_down_share(count, availability)
+    power = outages.held_power_fraction(gpu_power_fraction, idle_power_fraction, waiting, down)
+    linked = "link_speed" in of_sites
+    time = outages.exchange_time(params, exchange_bytes, of_sites["link_speed"]) if linked else 0.0
+    exchanging = [
+        outages.exchange_share(time, averaging_steps, global_batch_tokens, values["active_params"],
+                               values["context_flop_factor"], values["accelerator_count"], values["peak_flop_per_s"],
+                               values["mfu"]) if linked else 0.0
+        for values in phases
+    ]  # fmt: skip
+    speed = [outages.site_mfu(values["mfu"], share) for values, share in zip(phases, exchanging, strict=True)]
+    # Hours follow from the product of MFU and goodput, and goodput may follow from failures yet: what outages take is
+    # taken off the MFU of the held accelerators.
+    held = [
+        {**values, "mfu": outages.site_goodput(mfu, work), "gpu_power_fraction": power,
+         "tokens": outages.site_tokens(values["tokens"], extra_tokens)}
+        for values, mfu in zip(phases, speed, strict=True)
+    ]  # fmt: skip
+    found = globals()[program](held, gpu_power_fraction=gpu_power_fraction, **inputs)
+    useful = [_useful(values, mfu) for values, mfu in zip(held, speed, strict=True)]
+    found |= {
+        "site_goodput": sum(useful) / found["accelerator_hours"],
+        "site_work_share": work,
+        "site_waiting_share": waiting,
+        "site_down_share": down,
+        "held_power_fraction": power,
+        "site_tokens": sum(values["tokens"] for values in held),
+    }
+    if linked:
+        shares = {"site_mfu": speed, "exchange_share": exchanging}
+        found |= {
+            name: sum(part * weight for part, weight in zip(values, useful, strict=True)) / sum(useful)
+            for name, values in shares.items()
+        }
+        found["exchange_time"] = time
+    return found
+
+
+def _useful(values: Values, mfu: jax.Array | float) -> jax.Array:
+    """Accelerator-hours that a phase would take at an MFU if none were lost."""
+    flop = eq.training_flop(values["active_params"], values["tokens"])
+    return eq.accelerator_hours(flop, values["context_flop_factor"], values["peak_flop_per_s"], mfu, 1.0)

@@ -11,10 +11,11 @@ import unicodedata
 from collections.abc import Iterator
 
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\[,;! ]|[0-9]+(?:\.[0-9]+)?|[^\s]")
-_SIGNS = {r"\times": "×", r"\cdot": "·", r"\ell": "ℓ", r"\varphi": "φ", r"\phi": "ϕ", r"\approx": "≈"}
+_SIGNS = {r"\times": "×", r"\cdot": "·", r"\ell": "ℓ", r"\varphi": "φ", r"\phi": "ϕ", r"\approx": "≈",
+          r"\sum": "∑", r"\prod": "∏", r"\min": "min", r"\ne": "≠"}  # fmt: skip
 # Sizes and positions, which text does not have.
 _SILENT = {r"\left", r"\right", r"\!"}
-_SPACES = {r"\,", r"\;", r"\ "}
+_SPACES = {r"\,", r"\;", r"\ ", r"\quad"}
 _SUPERSCRIPT = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 
 # A node is ("text", string), ("word", string), ("space",), ("row", nodes), ("frac", over, under), ("root", inside),

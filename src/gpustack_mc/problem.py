@@ -92,6 +92,21 @@ class Phase(NamedTuple):
     keys: dict[str, str]
 
 
+class Sites(NamedTuple):
+    """Where a run is spread over several sites.
+
+    Attributes
+    ----------
+    mode : str
+        One of ``lockstep``, ``survivors``, ``local_steps``.
+    keys : tuple of dict of str to str
+        For each site, the key of the input for each of its quantities.
+    """
+
+    mode: str
+    keys: tuple[dict[str, str], ...]
+
+
 class Published(NamedTuple):
     """A public figure for one output."""
 
@@ -166,6 +181,8 @@ class Problem(NamedTuple):
         The YAML text as its file has it.
     pack_digest : str
         SHA-256 of the prior pack's record, empty without one.
+    sites : Sites or None
+        The sites that it is spread over.
     """
 
     name: str
@@ -188,6 +205,7 @@ class Problem(NamedTuple):
     overrides: tuple[str, ...] = ()
     written: str = ""
     pack_digest: str = ""
+    sites: Sites | None = None
 
     @property
     def program(self) -> str:
@@ -199,4 +217,6 @@ class Problem(NamedTuple):
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs, in the order of the table of quantities."""
-        return outputs_of(() if self.file.reliability is None else ("reliability",))
+        parts = {"reliability": self.file.reliability is not None, "distributed": self.sites is not None}
+        parts["links"] = self.sites is not None and "link_speed" in self.sites.keys[0]
+        return outputs_of([part for part, stated in parts.items() if stated])

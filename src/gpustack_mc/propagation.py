@@ -20,7 +20,7 @@ from gpustack_mc import model, priors, sobol
 from gpustack_mc.design import Design, points
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import Problem
-from gpustack_mc.shapes import MODEL_INPUTS, Shape, blocks_of, dimension, shape_of
+from gpustack_mc.shapes import MODEL_INPUTS, SITE_INPUTS, Shape, blocks_of, dimension, shape_of
 from gpustack_mc.tallies import BINS, PROBABILITIES, Grid, Part, Statistics, Tally, exact, from_tallies, grid_around
 
 # Draws kept in memory and in the result; a longer run keeps these and streams the rest into histograms.
@@ -122,7 +122,13 @@ def _outputs(shape: Shape, arrays: dict[str, Any], x: Any) -> Any:
     values |= {key: x[i] for i, key in enumerate(shape.varying)}
     phases = [{name: values[key] for name, key in phase} for phase in shape.phases]
     # A missing one is a TypeError of the program.
-    found = getattr(model, shape.program)(phases, **{name: values[name] for name in MODEL_INPUTS if name in values})
+    if shape.sites:
+        sites = [{name: values[key] for name, key in site} for site in shape.sites]
+        inputs = {name: values[name] for name in SITE_INPUTS if name in values}
+        found = model.run_on_sites(shape.program, phases, sites, shape.mode, **inputs)
+    else:
+        inputs = {name: values[name] for name in MODEL_INPUTS if name in values}
+        found = getattr(model, shape.program)(phases, **inputs)
     return jnp.stack([jnp.broadcast_to(found[name], x.shape[1:]) for name in shape.outputs])
 
 

@@ -81,6 +81,17 @@ def page(
     with_sliders: bool = False,
 ) -> str:
     """Return the report of a result as one self-contained HTML page; parameters as of `write`."""
+    found = found or summarizing.summarise(tree)
+    shown = values(tree, found, intervals or figures.interval_plot(tree))
+    if with_sliders:
+        from gpustack_mc import interactive
+
+        shown["interactive"] = interactive.values(tree, found, [question["asked"] for question in shown["questions"]])
+    return render("report.html", shown)
+
+
+def render(template: str, shown: dict[str, Any]) -> str:
+    """Return a page of the templates with plain values, every one of which is escaped."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -92,17 +103,11 @@ def page(
     )
     environment.filters["web"] = web_address
     environment.filters["lower_first"] = summarizing.lower_first
-    found = found or summarizing.summarise(tree)
-    shown = values(tree, found, intervals or figures.interval_plot(tree))
-    if with_sliders:
-        from gpustack_mc import interactive
-
-        shown["interactive"] = interactive.values(tree, found, [question["asked"] for question in shown["questions"]])
-    return environment.get_template("report.html").render(shown)
+    return environment.get_template(template).render(shown)
 
 
-def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> dict[str, Any]:
-    """Return everything that the page shows, as plain values."""
+def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure | None") -> dict[str, Any]:
+    """Return everything that the page shows, as plain values; without an interval plot where there is none."""
     attrs, ownership = tree.attrs, tree.attrs["ownership"]
     return {
         "name": attrs["name"],
@@ -113,10 +118,12 @@ def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure") -> d
         "basis": found["basis"],
         "answer": _answer(found, ownership),
         "questions": _questions(found),
-        "picture": pages.svg(intervals, "intervals", figures.alt_text(tree, "outputs")),
+        "picture": pages.svg(intervals, "intervals", figures.alt_text(tree, "outputs")) if intervals else "",
         "narrow_picture": pages.svg(
             figures.interval_plot(tree, forest.NARROW), "narrow", figures.alt_text(tree, "outputs")
-        ),
+        )
+        if intervals
+        else "",
         "sensitivity": _sensitivity(tree, found, ownership),
         "chain": _chain(tree, found),
         "assumptions": _assumptions(tree, found, ownership),

@@ -15,10 +15,10 @@ from gpustack_mc import catalog, constants, formatting, priors, reliability, run
 from gpustack_mc.efficiency import efficiency, planned_run
 from gpustack_mc.errors import did_you_mean
 from gpustack_mc.facts import facts_of, medians
-from gpustack_mc.prior_inputs import PriorInputs
 from gpustack_mc.priors import Marginal
 from gpustack_mc.problem import PHASE_KEYS, Input, Phase, Problem, Published, Running, Source
 from gpustack_mc.quantities import BY_NAME
+from gpustack_mc.site_inputs import SiteInputs
 from gpustack_mc.statements import UNKNOWN
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def resolve(document: yamlfile.Document, overrides: Iterable[str] = ()) -> Probl
     return _Resolver(own, tuple(overrides)).problem()
 
 
-class _Resolver(PriorInputs):
+class _Resolver(SiteInputs):
     """Gives every quantity of the model its distribution, from the document or from a prior."""
 
     def problem(self) -> Problem:
@@ -79,6 +79,7 @@ class _Resolver(PriorInputs):
         region = self._region(file)
         for problem in reliability.contradictions(file):
             self.fail(*problem)
+        self.check_sites(file)
         self.stop_if_wrong()
         entered = self._entered(file)
         inputs = self._scenario_inputs(file, accelerator, entered)
@@ -98,6 +99,8 @@ class _Resolver(PriorInputs):
         found = job.after if job else predict()
         predicted = self._predicted(file, predict(team=None), found) if team else self._predicted(file, found)
         inputs |= self._prior_inputs(file, facts, entered, predicted)
+        at_sites, sites = self.site_inputs(file, facts)
+        inputs |= at_sites
         inputs |= phase_inputs
         rest = running.continued(self, job, inputs, phases) if job else running.Continued(inputs, phases, {}, ())
         inputs, phases, tied, surprises = rest
@@ -124,7 +127,7 @@ class _Resolver(PriorInputs):
             questions=questions,
             published=published,
             basis=self._basis(file, ordered),
-            notes=(*surprises, *self._notes(file, ordered, predicted)),
+            notes=(*surprises, *self._notes(file, ordered, predicted), *self.site_notes(file)),
             place=self.located,
             running=Running(job.words) if job else None,
             asked=asked,
@@ -133,6 +136,7 @@ class _Resolver(PriorInputs):
             overrides=self.overrides,
             written=self.document.text,
             pack_digest=self.pack.digest if self.pack else "",
+            sites=sites,
         )
 
     def _rates(self, file: schema.ScenarioFile) -> dict[str, float]:

@@ -259,6 +259,32 @@ class Reliability(Strict):
     )
 
 
+class SiteShare(Strict):
+    """One of several sites that train one model together."""
+
+    name: StrictStr = Field(min_length=1, max_length=80)
+    count: StrictInt = Field(gt=0, description="Accelerators there; those of all sites add up to cluster.count")
+    availability: Value = Field(description=_described("availability"))
+    mean_outage: Value = Field(description=_described("mean_outage"))
+    link_speed: Value | None = Field(
+        None, description=f"{_described('link_speed')}; stated for all sites or for none, which counts no exchanges"
+    )
+
+
+class Distributed(Strict):
+    """A run spread over several sites that fail."""
+
+    mode: Literal["lockstep", "survivors", "local_steps"] = Field(
+        description="Works while all sites are up; goes on with those that are; or each alone, averaging now and then"
+    )
+    sites: list[SiteShare] = Field(min_length=2, max_length=16)
+    averaging_steps: StrictInt | None = Field(None, gt=0, description=f"{_described('averaging_steps')}; local_steps")
+    exchange_bytes: Value | None = Field(None, description=_described("exchange_bytes"))
+    rejoin_time: Value | None = Field(None, description=f"{_described('rejoin_time')}; the prior of restart_time")
+    idle_power_fraction: Value | None = Field(None, description=_described("idle_power_fraction"))
+    extra_tokens: Value | None = Field(None, description=_described("extra_tokens"))
+
+
 PublishedFigures = create_model(
     "PublishedFigures",
     __base__=Strict,
@@ -294,6 +320,7 @@ class ScenarioFile(Strict):
     site: Site = Site()
     market: Market = Market()
     reliability: Reliability | None = Field(None, description="When stated, goodput follows from it")
+    distributed: Distributed | None = Field(None, description="When stated, the run is spread over these sites")
     inputs: Inputs = Inputs()  # type: ignore[valid-type]
     observed: Observed | None = Field(None, description="Measured on this job so far; needs days")  # type: ignore[valid-type]
     correlations: list[Correlation] = Field(default_factory=list, max_length=400)
@@ -312,6 +339,8 @@ PARTS: dict[tuple[str, ...], type[BaseModel]] = {
     ("site",): Site,
     ("market",): Market,
     ("reliability",): Reliability,
+    ("distributed",): Distributed,
+    ("distributed", "sites"): SiteShare,
     ("inputs",): Inputs,
     ("observed",): Observed,
     ("correlations",): Correlation,

@@ -10,10 +10,15 @@ from gpustack_mc.quantities import DIMENSION
 
 # Total parameters inform priors; the model itself does not read them.
 MODEL_INPUTS = tuple(name for name in DIMENSION if name not in PHASE_KEYS and name != "params")
+# What a model of sites reads besides, where exchanges between them count.
+SITE_INPUTS = (*MODEL_INPUTS, "params")
 
 # Phase inputs take dimensions of the Sobol' sequence above those of the table of quantities.
 _PHASE_DIMENSION = 64
 _PHASE_SLOTS = {name: i for i, name in enumerate(PHASE_KEYS)}
+# Inputs of sites lie above those of 16 phases; with 16 sites they end below the errors of measurements.
+_SITE_DIMENSION = 176
+SITE_KEYS = ("site_count", "availability", "mean_outage", "link_speed")
 
 
 class Shape(NamedTuple):
@@ -25,12 +30,17 @@ class Shape(NamedTuple):
     varying: tuple[str, ...]
     phases: tuple[tuple[tuple[str, str], ...], ...]
     correlated: tuple[int, ...]
+    mode: str = ""
+    sites: tuple[tuple[tuple[str, str], ...], ...] = ()
 
 
 def dimension(item: Input, problem: Problem) -> int:
     """Return the dimension of the Sobol' sequence that belongs to an input, whatever other inputs vary."""
     if "@" not in item.key:
         return DIMENSION[item.quantity.name]
+    if item.quantity.name in SITE_KEYS:
+        number = next(i for i, keys in enumerate(problem.sites.keys) if item.key in keys.values())
+        return _SITE_DIMENSION + len(SITE_KEYS) * number + SITE_KEYS.index(item.quantity.name)
     number = [phase.name for phase in problem.phases].index(item.key.partition("@")[2])
     return _PHASE_DIMENSION + len(_PHASE_SLOTS) * number + _PHASE_SLOTS[item.quantity.name]
 
@@ -47,13 +57,18 @@ def shape_of(problem: Problem) -> tuple[Shape, dict[str, tuple[np.ndarray, ...]]
         varying=varying,
         phases=tuple(tuple(phase.keys.items()) for phase in problem.phases),
         correlated=tuple(varying.index(key) for key in problem.correlated),
+        mode=problem.sites.mode if problem.sites else "",
+        sites=tuple(tuple(keys.items()) for keys in problem.sites.keys) if problem.sites else (),
     )
     return shape, {key: kernel.arrays for key, kernel in kernels.items()}
 
 
 def _is_used(key: str, problem: Problem) -> bool:
     """Whether the model reads an input, or it is uncertain and so belongs to the result all the same."""
-    read = key in MODEL_INPUTS or any(key in phase.keys.values() for phase in problem.phases)
+    parts = [phase.keys for phase in problem.phases] + list(problem.sites.keys if problem.sites else ())
+    read = key in MODEL_INPUTS or any(key in keys.values() for keys in parts)
+    # Exchanges between sites move all parameters.
+    read |= key == "params" and problem.sites is not None
     return read or not problem.inputs[key].marginal.is_fixed
 
 

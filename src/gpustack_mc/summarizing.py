@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import answering, drivers, formatting, reliability
+from gpustack_mc import answering, drivers, formatting, reliability, site_inputs
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.spent_summary import running_job
 
@@ -305,7 +305,7 @@ def lower_first(text: str) -> str:
 def _rows(summary: dict[str, Any], ownership: str) -> list[str]:
     skip = OTHER_OWNERSHIP.get(ownership)
     priced = ("carbon_cost_usd",) if summary["outputs"]["carbon_cost_usd"]["median"] else ()
-    rows = (*HEADLINE, *priced, *reliability.ROWS)
+    rows = (*HEADLINE, *priced, *reliability.ROWS, *site_inputs.ROWS)
     return [name for name in rows if name != skip and name in summary["outputs"]]
 
 

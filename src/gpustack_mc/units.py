@@ -32,6 +32,8 @@ _DIMENSIONS = {
     "FLOP": "a count of operations",
     "FLOP/s": "operations per time",
     "1/year": "a rate per time",
+    "byte": "an amount of data",
+    "byte/s": "data per time",
     "dimensionless": "a pure number",
 }
 
@@ -69,6 +71,8 @@ USD = [currency] = _ = dollar
 token = [token] = _ = tok
 FLOP = [flop] = _ = flop = FLOPs = flops = FLOPS
 GPU = 1 = _ = gpu = accelerator = chip
+bit = [information]
+byte = 8 * bit = B
 """
 
 

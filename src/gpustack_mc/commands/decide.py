@@ -8,6 +8,7 @@ import click
 
 from gpustack_mc.commands.options import (
     json_option,
+    limit_options,
     priors_option,
     samples_option,
     scenario_argument,
@@ -212,3 +213,55 @@ def measure(scenario: str, overrides: tuple[str, ...], as_json: bool, **options:
 
     found = run_measure(scenario, overrides, **options)
     click.echo(json.dumps(found, indent=2, allow_nan=False) if as_json else measure_text.text(found))
+
+
+@click.command()
+@scenario_argument
+@set_option
+@json_option
+@click.option(
+    "--accuracy",
+    "accuracies",
+    multiple=True,
+    metavar="[INPUT=]SHARE",
+    help="Relative standard uncertainty of a first reading, e.g. mfu=5%; without a name for all others [10%].",
+)
+@click.option("--days", type=float, default=3.0, show_default=True, help="First days after which readings are judged.")
+@click.option("--memory", metavar="SIZE", help="Memory of one accelerator, e.g. '80 GB' [its data sheet].")
+@click.option("--activations", metavar="SIZE", help="What one accelerator keeps for activations [from the shape].")
+@click.option("--bytes-per-param", metavar="W,G,O", help="Of weights, gradients, optimizer state [2,4,12].")
+@samples_option
+@seed_option
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the plan [reports/<scenario>].")
+@click.option("--no-files", is_flag=True, help="Write no files.")
+@priors_option
+@limit_options
+def plan(
+    scenario: str,
+    overrides: tuple[str, ...],
+    as_json: bool,
+    samples: int,
+    seed: int,
+    out: Path | None,
+    no_files: bool,
+    calibration: Path | None,
+    limits: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Write the short design document of SCENARIO: plan.md and plan.html, with what would overturn it."""
+    from gpustack_mc.compilation import use_cache
+
+    use_cache()
+    from gpustack_mc import plan, plan_text
+
+    done = plan.run_plan(
+        scenario,
+        overrides + limits,
+        options=plan.Options(**options),
+        samples=samples,
+        seed=seed,
+        out=out,
+        with_files=not no_files,
+        calibration=calibration,
+    )
+    click.echo(plan.dumped(done) if as_json else plan_text.text(done.found))
