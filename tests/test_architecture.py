@@ -19,7 +19,7 @@ ROOMS = {
     "units": set(),
     "schema": {"quantities"},
     "priors": {"quantities"},
-    "conditions": {"errors", "problem", "quantities", "units"},
+    "conditions": {"errors", "formatting", "problem", "quantities", "units"},
     "answering": {"conditions", "formatting", "problem", "quantities", "sobol"},
     "asking": {"conditions", "errors", "problem", "quantities", "reading", "schema", "units"},
     "efficiency": {"catalog", "fits", "priors", "schema"},
@@ -196,6 +196,7 @@ ROOMS = {
     "comparing": {
         "comparison",
         "comparison_text",
+        "conditions",
         "coupling",
         "decision_figures",
         "design",
@@ -258,10 +259,11 @@ ROOMS = {
     },
     "checking": {"formatting", "priors", "scenario"},
     "listing": {"catalog", "priors", "run_columns", "errors", "quantities", "yamlfile"},
-    "targets": {"errors", "formatting", "problem", "quantities", "units"},
+    "targets": {"conditions", "errors", "problem"},
     "knobs": {"errors", "facts", "formatting", "priors", "problem", "quantities", "scenario", "yamlfile"},
     "solve": {
         "catalog",
+        "conditions",
         "targets",
         "design",
         "errors",
@@ -287,6 +289,7 @@ ROOMS = {
     "lease": {"problem", "propagation"},
     "served": {"constants", "design", "problem", "sobol", "propagation"},
     "solving": {
+        "conditions",
         "targets",
         "design",
         "equal_loss",
@@ -308,7 +311,7 @@ ROOMS = {
     "information": set(),
     "decisions": {
         "catalog",
-        "targets",
+        "conditions",
         "design",
         "errors",
         "formatting",
@@ -335,7 +338,7 @@ ROOMS = {
     },
     "measure_text": {"formatting", "quantities"},
     "measure_figure": {"pages", "measure_text", "quantities"},
-    "solve_text": {"targets", "formatting", "quantities"},
+    "solve_text": {"conditions", "formatting", "problem", "quantities"},
     "solve_figure": {"pages", "solve_text"},
 }
 

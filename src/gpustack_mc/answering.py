@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 # Half of a 90% interval of a normal distribution, in standard errors.
 WITHIN = 1.645
-_WORDS = {"<": "below", "<=": "at most", ">": "above", ">=": "at least"}
 
 
 def answers(tree: "xr.DataTree") -> dict[str, Any]:
@@ -157,18 +156,12 @@ def words(answer: dict[str, Any], start: str = "") -> str:
     if "limits" in answer:
         return " and ".join(answer["limits"])
     if "terms" in answer:
-        return " and ".join(_comparison(**term) for term in answer["terms"])
+        terms = [Term(*(term[field] for field in Term._fields)) for term in answer["terms"]]
+        return " and ".join(term.name or conditions.spoken(term) for term in terms)
     if start and answer["output"] == "training_days" and answer["limit"] == int(answer["limit"]) < 1e5:
         end = datetime.date.fromisoformat(start) + datetime.timedelta(days=int(answer["limit"]) - 1)
-        return f"{_comparison('training_days', '<=', answer['limit'])}, by {end}"
-    return _comparison(answer["output"], "<=", answer["limit"])
-
-
-def _comparison(output: str, op: str, limit: float, name: str = "", unit: str = "") -> str:
-    if name:
-        return name
-    amount = formatting.with_unit(limit, BY_NAME[output].unit, 4, exact=True)
-    return f"{BY_NAME[output].short.replace(',', '')} {_WORDS[op]} {amount}"
+        return f"{conditions.spoken(Term('training_days', '<=', answer['limit']))}, by {end}"
+    return conditions.spoken(Term(answer["output"], "<=", answer["limit"]))
 
 
 def percent(probability: float) -> str:
@@ -181,4 +174,7 @@ def percent(probability: float) -> str:
 def within(answer: dict[str, Any]) -> str:
     """Write the half width of the 90% interval of the Monte Carlo error."""
     error = answer["monte_carlo_error"]
-    return f" ± {max(WITHIN * error, 0.0005):.1%}" if error is not None else ""
+    # What is written as a bound has no error of its own.
+    if error is None or percent(answer["probability"])[0] in "<>":
+        return ""
+    return f" ± {max(WITHIN * error, 0.0005):.1%}"

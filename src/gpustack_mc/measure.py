@@ -74,7 +74,8 @@ def run_measure(
     InputError
         The scenario or an option is wrong.
     """
-    document, overrides = read_document(source, calibration), tuple(overrides)
+    asked = () if budget is None else (f"questions.budget={budget}",)
+    document, overrides = read_document(source, calibration), (*overrides, *asked)
     problem = resolve(document, overrides)
     if not 4096 <= samples <= 2**20:
         raise InputError("bad-samples", f"{samples:,} is not between 4,096 and 1,048,576.", "", Place("--samples"))
@@ -83,7 +84,7 @@ def run_measure(
     if not draws.varying:
         raise InputError("all-fixed", "every input is fixed: there is nothing to measure.", "", Place("measure"))
     accuracy = _accuracies(accuracies, draws.varying)
-    chosen = decisions.decision(document, overrides, problem, design, draws, name=decision, budget=budget, sites=sites)
+    chosen = decisions.decision(document, overrides, problem, design, draws, name=decision, sites=sites)
     sets = [_set(text, tuple(chosen.known)) for text in together] if chosen else []
     found = _found(problem, design, draws, accuracy)
     found["decision"] = _decided(chosen, problem, design, accuracy, sets) if chosen else None

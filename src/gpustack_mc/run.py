@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpustack_mc import drivers, reliability, storage
-from gpustack_mc.conditions import Gate, parse_condition, parse_gate
+from gpustack_mc.conditions import Gate, outputs_listed, parse_condition, parse_gate, subject
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, option_place
 from gpustack_mc.problem import Problem
@@ -43,12 +43,15 @@ class Done(NamedTuple):
     ownership : {"own", "rent", "either"}
     failed : tuple of str
         One line for each gate that the result does not pass.
+    shown : tuple of str
+        Outputs that were named; empty for the whole report.
     """
 
     tree: "xr.DataTree"
     summary: dict[str, Any]
     ownership: str
     failed: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
 
 
 def run_scenario(
@@ -64,6 +67,7 @@ def run_scenario(
     with_files: bool = True,
     ask: Iterable[str] = (),
     fail_if: Iterable[str] = (),
+    outputs: str = "",
     progress: Callable[[float], None] = lambda share: None,
     calibration: Path | None = None,
     with_split: bool = False,
@@ -90,6 +94,8 @@ def run_scenario(
         Conditions whose probability is asked for, besides those of the scenario; see `gpustack_mc.conditions`.
     fail_if : iterable of str
         Gates, such as ``P(budget) < 0.9``; `Done.failed` says which the result does not pass.
+    outputs : str
+        Names of outputs with commas: `Done.shown`.
     progress : callable
         Called with the share of the sampling that is done.
     calibration : Path, optional
@@ -107,6 +113,7 @@ def run_scenario(
         found = f"--samples {samples:,} is not between {FEWEST_SAMPLES} and {MOST_SAMPLES:,}."
         raise InputError("bad-samples", found, "65536 gives three digits.")
     problem, gates = _asked(load_scenario(source, overrides, calibration), ask, fail_if)
+    shown = outputs_listed(outputs, problem.outputs)
     if pictures and problem.file.reliability is not None:
         pictures = [*pictures, "checkpoints"]
     folder = out if out is not None else Path("reports") / storage.slug(storage.stem(source, problem.name))
@@ -121,14 +128,14 @@ def run_scenario(
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
-    return done._replace(failed=_failed(done.tree, gates)) if gates else done
+    return done._replace(failed=_failed(done.tree, gates), shown=shown)
 
 
 def _asked(problem: Problem, ask: Iterable[str], fail_if: Iterable[str]) -> tuple[Problem, tuple[Gate, ...]]:
     """Add the conditions of the command line to those of the scenario, and read the gates."""
-    known = (problem.questions, problem.file.ownership, problem.file.exchange_rates)
-    added = tuple(parse_condition(text, *known, option_place("--ask", text)) for text in ask)
-    return problem._replace(asked=problem.asked + added), tuple(parse_gate(text, *known) for text in fail_if)
+    about = subject(problem)
+    added = tuple(parse_condition(text, about, option_place("--ask", text)) for text in ask)
+    return problem._replace(asked=problem.asked + added), tuple(parse_gate(text, about) for text in fail_if)
 
 
 def _failed(tree: "xr.DataTree", gates: Iterable[Gate]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -230,7 +230,13 @@ def digits_of(entry: dict[str, Any]) -> tuple[int, int, int]:
     return tuple(formatting.digits_for(value, low, high, error or 0.0, entry["unit"]) for value, error in triples)  # type: ignore
 
 
-def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: int | None = None) -> str:
+def text(
+    summary: dict[str, Any],
+    ownership: str,
+    style: Style = _plain,
+    width: int | None = None,
+    outputs: Sequence[str] = (),
+) -> str:
     """Return the terminal report.
 
     Parameters
@@ -242,8 +248,16 @@ def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: 
         ``click.style`` or one that ignores its options.
     width : int, optional
         Columns of the terminal.
+    outputs : sequence of str
+        Only these, with the questions and what is published of them; the whole report when empty.
     """
     width = width or shutil.get_terminal_size((100, 24)).columns
+    if outputs:
+        return "\n".join([
+            *_columns(_rows_of({name: _spread(summary["outputs"][name]) for name in outputs}, summary, width), style),
+            *answering.lines(summary, style),
+            *_published_lines(summary, style, outputs),
+        ])  # fmt: skip
     drivers = driver_sentence(summary, ownership)
     parts = [
         _wrapped(style(sentence(summary, ownership), bold=True), width, 0),
@@ -331,11 +345,15 @@ def _spread(entry: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _table(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:
+    return _columns(_rows_of(headline_table(summary, ownership), summary, width), style)
+
+
+def _rows_of(table: Mapping[str, tuple[str, ...]], summary: dict[str, Any], width: int) -> list[tuple[str, ...]]:
     rows = [("", "median", "50% interval", "90% interval")]
-    rows += [(label_of(name, summary), *cells) for name, cells in headline_table(summary, ownership).items()]
+    rows += [(label_of(name, summary), *cells) for name, cells in table.items()]
     if max(sum(len(cell) + 3 for cell in row) for row in rows) > width:
         rows = [(label, middle, most) for label, middle, _, most in rows]
-    return _columns(rows, style)
+    return rows
 
 
 def _columns(rows: list[tuple[str, ...]], style: Style) -> list[str]:
@@ -379,8 +397,8 @@ def _note_lines(summary: dict[str, Any], width: int) -> list[str]:
     return ["", *notes] if notes else []
 
 
-def _published_lines(summary: dict[str, Any], style: Style) -> list[str]:
-    found = summary["published"]
+def _published_lines(summary: dict[str, Any], style: Style, outputs: Sequence[str] = ()) -> list[str]:
+    found = {name: figure for name, figure in summary["published"].items() if not outputs or name in outputs}
     if not found:
         return []
     lines = ["", style("  published", dim=True)]
