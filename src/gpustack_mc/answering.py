@@ -3,7 +3,7 @@
 import datetime
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -149,6 +149,27 @@ def lines(summary: dict[str, Any], style: Callable[..., str]) -> list[str]:
     said = [f"  P({words(answer, start)}) = {percent(answer['probability'])}{within(answer)}  {answer['scope']}"
             for answer in found.values()]  # fmt: skip
     return [*ends, "", style("  questions", dim=True), *said]
+
+
+def published_lines(summary: dict[str, Any], style: Callable[..., str], outputs: Collection[str] = ()) -> list[str]:
+    """Return the public figures, of some outputs only where they are named, and how they lie to the intervals."""
+    found = {name: figure for name, figure in summary["published"].items() if not outputs or name in outputs}
+    if not found:
+        return []
+    lines = ["", style("  published", dim=True)]
+    for name, figure in found.items():
+        value = formatting.with_unit(figure["value"], BY_NAME[name].unit, 4, exact=True)
+        verdict = verdict_of(figure["inside_interval_90"], summary["outputs"][name]["sd"] == 0)
+        why = f": {figure['outside']}" if figure["outside"] and not figure["inside_interval_90"] else ""
+        lines.append(f"  {name} {value}, {verdict}{why} [{figure['source']}]")
+    return lines
+
+
+def verdict_of(inside: bool, fixed: bool) -> str:
+    """Say how a published figure lies to the interval."""
+    if fixed:
+        return "which agrees" if inside else "which differs"
+    return f"{'inside' if inside else 'outside'} the 90% interval"
 
 
 def words(answer: dict[str, Any], start: str = "") -> str:

@@ -256,7 +256,9 @@ def text(
         return "\n".join([
             *_columns(_rows_of({name: _spread(summary["outputs"][name]) for name in outputs}, summary, width), style),
             *answering.lines(summary, style),
-            *_published_lines(summary, style, outputs),
+            *answering.published_lines(summary, style, outputs),
+            "",
+            f"  Final run unless said. Seed {summary['seed']}, {summary['samples']:,} samples.",
         ])  # fmt: skip
     drivers = driver_sentence(summary, ownership)
     parts = [
@@ -267,7 +269,7 @@ def text(
         *_running_lines(summary, ownership, style, width),
         *_note_lines(summary, width),
         *answering.lines(summary, style),
-        *_published_lines(summary, style),
+        *answering.published_lines(summary, style),
         *_driver_lines(summary, ownership, style, width),
         *_assumption_lines(summary, style, width),
         "",
@@ -395,26 +397,6 @@ def _middle(entry: dict[str, Any]) -> str:
 def _note_lines(summary: dict[str, Any], width: int) -> list[str]:
     notes = [_wrapped(f"  note: {note}.", width, 4) for note in summary["notes"]]
     return ["", *notes] if notes else []
-
-
-def _published_lines(summary: dict[str, Any], style: Style, outputs: Sequence[str] = ()) -> list[str]:
-    found = {name: figure for name, figure in summary["published"].items() if not outputs or name in outputs}
-    if not found:
-        return []
-    lines = ["", style("  published", dim=True)]
-    for name, figure in found.items():
-        value = formatting.with_unit(figure["value"], BY_NAME[name].unit, 4, exact=True)
-        verdict = verdict_of(figure["inside_interval_90"], summary["outputs"][name]["sd"] == 0)
-        why = f": {figure['outside']}" if figure["outside"] and not figure["inside_interval_90"] else ""
-        lines.append(f"  {name} {value}, {verdict}{why} [{figure['source']}]")
-    return lines
-
-
-def verdict_of(inside: bool, fixed: bool) -> str:
-    """Say how a published figure lies to the interval."""
-    if fixed:
-        return "which agrees" if inside else "which differs"
-    return f"{'inside' if inside else 'outside'} the 90% interval"
 
 
 def _driver_lines(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:
