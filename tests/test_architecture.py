@@ -19,6 +19,7 @@ ROOMS = {
     "units": set(),
     "schema": {"quantities"},
     "priors": {"quantities"},
+    "loading": set(),
     "conditions": {"errors", "formatting", "problem", "quantities", "units"},
     "answering": {"conditions", "formatting", "problem", "quantities", "sobol"},
     "asking": {"conditions", "errors", "problem", "quantities", "reading", "schema", "units"},
@@ -201,6 +202,7 @@ ROOMS = {
         "decision_figures",
         "design",
         "errors",
+        "loading",
         "pages",
         "paired",
         "problem",
@@ -241,6 +243,7 @@ ROOMS = {
         "storage",
     },
     "run": {
+        "loading",
         "variance_split",
         "drivers",
         "reliability",

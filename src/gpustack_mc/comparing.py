@@ -11,6 +11,7 @@ from gpustack_mc.comparison import Case, Compared
 from gpustack_mc.coupling import Choice, label
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError, option_place
+from gpustack_mc.loading import load_meanwhile
 from gpustack_mc.paired import Pairing, shared_outputs
 from gpustack_mc.problem import Problem
 from gpustack_mc.quantities import BY_NAME
@@ -83,6 +84,10 @@ def run_comparison(
     folder = out if out is not None else Path("reports") / _folder_name(sources, cases)
     if with_files:
         storage.require_folder(folder)
+    later = ["gpustack_mc.result", *["h5py"] * with_files]
+    load_meanwhile(
+        *later, *["matplotlib.backends.backend_agg", "gpustack_mc.decision_figures"] * (with_files and with_plots)
+    )
     choice: Choice = "independent" if independent else "common"
     design = make_design(samples, "sobol", seed)
     problems = [case.problem for case in cases]

@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import json
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +11,7 @@ from gpustack_mc import drivers, reliability, storage
 from gpustack_mc.conditions import Gate, outputs_listed, parse_condition, parse_gate, subject
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, option_place
+from gpustack_mc.loading import load_meanwhile
 from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import simulate
 from gpustack_mc.scenario import load_scenario
@@ -158,7 +158,7 @@ def _run(
     later += ["h5py"] if with_files else []
     later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and (pictures or with_report) else []
     later += ["gpustack_mc.report", "jinja2"] if with_files and with_report else []
-    _load_meanwhile(*later)
+    load_meanwhile(*later)
     simulation = simulate(problem, design, progress=progress)
     if problem.file.reliability is not None:
         goodput = simulation.outputs[problem.outputs.index("expected_goodput")]
@@ -179,22 +179,6 @@ def _run(
     if with_files:
         _write(tree, summary, files, pictures, problem.file.ownership)
     return Done(tree, summary, problem.file.ownership)
-
-
-def _load_meanwhile(*modules: str) -> None:
-    """Import in the background what is needed after the sampling, which leaves the interpreter idle for seconds.
-
-    A failure is left to the import that needs the module.
-    """
-
-    def load() -> None:
-        for name in modules:
-            try:
-                importlib.import_module(name)
-            except ImportError:
-                return
-
-    threading.Thread(target=load, daemon=True).start()
 
 
 def _write(
