@@ -34,6 +34,8 @@ class Folder:
     def __enter__(self) -> "Folder":
         self.temporary = tempfile.TemporaryDirectory()
         self.path = Path(self.temporary.name)
+        # A page that quotes a command twice, or two parts of what it prints, runs it once.
+        self.printed: dict[str, str] = {}
         for entry in ROOT.iterdir():
             if not entry.name.startswith(".") and entry.name not in _OWN:
                 (self.path / entry.name).symlink_to(entry)
@@ -43,12 +45,18 @@ class Folder:
         self.temporary.cleanup()
 
     def output_of(self, command: str) -> str:
-        """Run one quoted command and return what it prints; `| head -N` keeps its first N lines."""
-        command, _, lines = command.partition(" | head -")
-        environment = os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
-        arguments = [sys.executable, "-m", *shlex.split(command.replace("gpustack-mc", "gpustack_mc", 1))]
-        done = subprocess.run(arguments, cwd=self.path, env=environment, capture_output=True, text=True, check=True)
-        return "".join(done.stdout.splitlines(keepends=True)[: int(lines)]) if lines else done.stdout
+        """Run one quoted command and return what it prints; `| head -N` and `| tail -N` keep N of its lines."""
+        command, _, cut = command.partition(" | ")
+        if command not in self.printed:
+            environment = os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
+            arguments = [sys.executable, "-m", *shlex.split(command.replace("gpustack-mc", "gpustack_mc", 1))]
+            done = subprocess.run(arguments, cwd=self.path, env=environment, capture_output=True, text=True, check=True)
+            self.printed[command] = done.stdout
+        if not cut:
+            return self.printed[command]
+        end, number = cut.split(" -")
+        kept = slice(int(number)) if end == "head" else slice(-int(number), None)
+        return "".join(self.printed[command].splitlines(keepends=True)[kept])
 
     def pictures(self) -> list[Path]:
         """Return the pictures that the commands have drawn."""
@@ -59,11 +67,7 @@ def refresh(page: Path) -> None:
     """Write a page again with the output of its commands, which run in the order of the page."""
     text = page.read_text(encoding="utf-8")
     with Folder() as folder:
-        # A page that quotes a command twice shows one output twice.
-        outputs: dict[str, str] = {}
-        for block in BLOCK.finditer(text):
-            if block["command"] not in outputs:
-                outputs[block["command"]] = folder.output_of(block["command"])
+        outputs = {block["command"]: folder.output_of(block["command"]) for block in BLOCK.finditer(text)}
         if page == README:
             for picture in folder.pictures():
                 (ROOT / "docs" / "images" / picture.name).write_bytes(picture.read_bytes())

@@ -116,6 +116,9 @@ def test_standard_input(scenario_file):
         (["run", "worked-70b", "--nonsense"], "No such option"),
         (["runn"], "No such command 'runn'"),
         (["priors", "show", "mffu"], "there is no prior 'mffu'. Did you mean mfu"),
+        (["priors", "show", "rental_price", "--where", "chip=H100"], "told by 'chip'. Known: accelerator, term"),
+        (["priors", "show", "rental_price", "--where", "accelerator=H10"], "with accelerator 'H10'. Did you mean"),
+        (["priors", "show", "mfu", "--where", "year=2024"], "no population of mfu is told by 'year'. Leave it out"),
         (["check", "worked-70b", "--set", "mfu=38"], "--set mfu=38: inputs.mfu: 38 is above 1"),
     ],
 )
@@ -170,6 +173,16 @@ def test_every_prior_can_be_shown(invoke, name):
     code, out, _ = invoke("priors", "show", name)
     assert code == 0
     assert "sources" in out and "http" in out
+
+
+def test_populations_of_a_prior_are_chosen(invoke):
+    _, out, _ = invoke(
+        "priors", "show", "rental_price", "--where", "accelerator=H100", "--where", "year=2026", "--json"
+    )
+    wheres = [population["where"] for population in json.loads(out)["populations"]]
+    assert wheres and all((w["accelerator"], w["year"]) == ("H100", "2026") for w in wheres)
+    _, out, _ = invoke("priors", "show", "rental_price", "--where", "accelerator=H100", "--where", "year=2026")
+    assert "sources" not in out and len(out.splitlines()) == len(wheres) + 3
 
 
 def test_completion_as_click_gives_it():

@@ -15,7 +15,7 @@ from gpustack_mc.coupling import couple
 from gpustack_mc.design import DIMENSION_LIMIT, make_design
 from gpustack_mc.errors import InputError
 from gpustack_mc.fits import utilization_data, utilization_predict
-from gpustack_mc.paired import Pairing, row_of
+from gpustack_mc.paired import Pairing
 from gpustack_mc.priors import quantiles
 from gpustack_mc.propagation import simulate
 from gpustack_mc.quantities import OUTPUTS
@@ -69,7 +69,7 @@ def test_the_ratio_of_two_lognormal_prices_is_lognormal(two, choice, sigma):
 
 
 def test_sensitivity_of_the_log_ratio_is_the_share_of_the_variances(two):
-    found = Pairing(two, make_design(2**14), "independent").indices([row_of("cost_rented_usd", 2)])
+    found = Pairing(two, make_design(2**14), "independent").indices([(OUTPUTS.index("cost_rented_usd"),) * 2])
     names, total = found.blocks, found.log_ratio[0].total[:, 0]
     share = 0.3**2 / (0.3**2 + 0.5**2)
     # Indices from 16,384 base samples: a standard error of 0.005 for a share of a quarter.
@@ -79,7 +79,7 @@ def test_sensitivity_of_the_log_ratio_is_the_share_of_the_variances(two):
 
 def test_sensitivity_of_the_difference_against_brute_force(two):
     """D = h(mfu) (p2 - p1): first-order index of each factor from its own variances, in closed form."""
-    found = Pairing(two, make_design(2**15), "independent").indices([row_of("cost_rented_usd", 2)])
+    found = Pairing(two, make_design(2**15), "independent").indices([(OUTPUTS.index("cost_rented_usd"),) * 2])
     first = dict(zip(found.blocks, found.difference[0].first[:, 0], strict=True))
     total = dict(zip(found.blocks, found.difference[0].total[:, 0], strict=True))
 
@@ -300,7 +300,7 @@ def test_values_with_commas_inside_brackets():
 
 def test_rows_of_outputs_are_checked():
     problem = load_scenario("llama-3-70b")
-    with pytest.raises(InputError, match=r"there is no output 'cost_owned'\. Did you mean cost_owned_usd"):
+    with pytest.raises(InputError, match=r"the scenario has no output 'cost_owned'\. Did you mean cost_owned_usd"):
         rows_of([problem, problem], "cost_owned")
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from gpustack_mc import answering, conditions
 from gpustack_mc.design import make_design
-from gpustack_mc.errors import InputError
+from gpustack_mc.errors import InputError, Place
 from gpustack_mc.propagation import simulate
+from gpustack_mc.quantities import OUTPUTS, outputs_of
 from gpustack_mc.result import to_datatree
 from gpustack_mc.scenario import load_scenario
 
@@ -30,6 +31,10 @@ LIMITS = {"budget": 12e6, "deadline": 30.0}
 NORMAL = NormalDist()
 
 
+def about(ownership, limits=LIMITS, rates=(), outputs=OUTPUTS):
+    return conditions.Subject(outputs, limits, ownership, dict(rates))
+
+
 @pytest.fixture
 def load(scenario_file):
     return lambda more="", *overrides: load_scenario(scenario_file(TEXT + more), overrides)
@@ -40,15 +45,43 @@ def tree_of(problem):
 
 
 def test_terms_of_conditions():
-    found = conditions.parse_condition("budget  AND programme_co2e_t<=9 kt", LIMITS, "rent", {})
+    found = conditions.parse_condition("budget  AND programme_co2e_t<=9 kt", about("rent"))
     assert found.text == "budget and programme_co2e_t<=9 kt"
     assert [term[:3] for term in found.terms] == [("cost_rented_usd", "<=", 12e6), ("programme_co2e_t", "<=", 9000.0)]
     assert conditions.scope_of(found) == "final run and programme"
 
 
 def test_a_budget_may_be_in_another_currency():
-    found = conditions.parse_condition("cost_owned_usd < 10 MEUR", {}, "own", {"EUR": 1.1})
+    found = conditions.parse_condition("cost < 10 MEUR", about("own", rates={"EUR": 1.1}))
+    assert found.terms[0].output == "cost_owned_usd"
     assert found.terms[0].limit == pytest.approx(11e6)
+
+
+def test_outputs_are_compared_with_each_other():
+    found = conditions.parse_condition("cost_owned_usd < cost_rented_usd & energy_mwh ≥ 2 GWh", about("either"))
+    assert [term[:3] for term in found.terms] == [
+        ("cost_owned_usd", "<", "cost_rented_usd"),
+        ("energy_mwh", ">=", 2000.0),
+    ]
+    assert " and ".join(map(conditions.spoken, found.terms)) == "cost owned below cost rented and energy at least 2 GWh"
+    values = {"cost_owned_usd": np.array([1.0, 3.0, 1.0]), "cost_rented_usd": np.array([2.0, 2.0, 2.0]),
+              "energy_mwh": np.array([2500.0, 2500.0, 100.0])}  # fmt: skip
+    assert conditions.holds(found, values.__getitem__).tolist() == [True, False, False]
+
+
+def test_outputs_of_a_part_are_those_of_scenarios_that_state_it():
+    with_failures = outputs_of(("reliability",))
+    found = conditions.parse_condition("expected_goodput >= 85%", about("own", outputs=with_failures))
+    assert found.terms[0][:3] == ("expected_goodput", ">=", 0.85)
+    with pytest.raises(InputError, match="Only one that states reliability has it"):
+        conditions.parse_condition("expected_goodput >= 85%", about("own"))
+
+
+def test_probabilities_that_shall_be_reached():
+    place = Place("--such-that")
+    found, chance = conditions.parse_probable("p( budget and deadline ) ≥ 90%", about("rent"), place)
+    assert [term.output for term in found.terms] == ["cost_rented_usd", "training_days"]
+    assert chance == 0.9
 
 
 def test_probabilities_are_those_of_the_closed_form(load):
@@ -135,37 +168,45 @@ def test_wrong_questions_in_a_file(load, more, message):
         ("P(budget) < 1.5", "a probability of 1.5"),
         ("P(budget) < often", "'often' is not a probability"),
         ("P(budget) = 0.9", "not a probability or a quantile with a limit"),
+        ("P(training_days <= -3 d) < 0.9", "is not a limit: training_days cannot be less"),
+        ("P(training_days <= energy_mwh) < 0.9", "Compare outputs of one unit"),
+        ("P(training_dayz <= 30 d) < 0.9", "Did you mean training_days"),
         ("budget < 0.9", "not a probability or a quantile with a limit"),
         ("P(carbon_cap) < 0.9", "the scenario states no carbon_cap"),
         ("P(bugdet) < 0.9", "there is no 'bugdet' to ask about. Did you mean budget"),
         ("P(cost_owned_usd) < 0.9", "cost_owned_usd has no limit"),
         ("P(cost_owned_usd <= 3) < 0.9", "cost_owned_usd: 3 has no unit"),
         ("P(cost_owned_usd <= 3 kg) < 0.9", "is a mass, but this is an amount of money"),
-        ("P(cost <= 3 USD) < 0.9", "has no output 'cost'"),
+        ("P(cost) < 0.9", "cost has no limit"),
         ("P() < 0.9", "'' is not a condition"),
         ("P(__import__('os')) < 0.9", "is not a condition"),
         ("p99(cost_owned_usd) > 3 USD", "there is no quantile 'p99'"),
-        ("p95(cost) > 3 USD", "has no output 'cost'"),
+        ("p95(price) > 3 USD", "has no output 'price'"),
         ("p95(cost_owned_usd) >", "not a probability or a quantile"),
         ("p95(cost_owned_usd) > 10 MEUR", "the scenario states no rate"),
     ],
 )
 def test_wrong_gates(text, message):
     with pytest.raises(InputError) as error:
-        conditions.parse_gate(text, LIMITS, "own", {})
+        conditions.parse_gate(text, about("own"))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_cost_is_that_which_the_scenario_means():
+    with pytest.raises(InputError, match="ownership=own or rent"):
+        conditions.parse_gate("P(cost <= 3 USD) < 0.9", about("either"))
 
 
 def test_a_budget_of_either_cost_is_ambiguous():
     with pytest.raises(InputError, match="Write budget_owned or budget_rented"):
-        conditions.parse_gate("P(budget) < 0.9", LIMITS, "either", {})
+        conditions.parse_gate("P(budget) < 0.9", about("either"))
 
 
 def test_gates_fail_and_pass(load):
     tree = tree_of(load("ownership: rent\nquestions: {budget: 15 MUSD}\n"))
 
     def said(text):
-        return answering.failure(tree, conditions.parse_gate(text, {"budget": 15e6}, "rent", {}))
+        return answering.failure(tree, conditions.parse_gate(text, about("rent", {"budget": 15e6})))
 
     # P = Phi(log(15 / 12.3) / 0.4) = 0.69, and the 95% quantile is 12.3 exp(0.4 * 1.645) = 23.7 million.
     assert said("P(budget) < 0.9").startswith("--fail-if P(budget) < 0.9: it is 69.")

@@ -61,6 +61,24 @@ def test_a_gate_that_fails_exits_3_after_the_answer(invoke, scenario_file):
     assert code == 0 and err == ""
 
 
+def test_only_the_outputs_that_are_named_are_printed(invoke):
+    code, out, err = invoke("run", "llama-3-70b", *QUICK, "--outputs", "programme_cost_rented_usd, accelerator_hours")
+    assert code == 0 and err == ""
+    lines = out.splitlines()
+    assert [line.split("  ")[1] for line in lines[1:3]] == ["programme cost, rented", "accelerator-hours"]
+    assert "what drives" not in out and "what was assumed" not in out
+    # The questions stay, and of the public figures that of the hours.
+    assert sum(line.startswith("  P(") for line in lines) == 5
+    assert lines[-3].startswith("  accelerator_hours 6.4 M h, inside") and "co2e_operational_t" not in out
+
+
+def test_outputs_of_reliability_are_asked_gated_and_printed(invoke):
+    asked = ("--ask", "expected_goodput >= 50%", "--fail-if", "P(expected_goodput >= 0.5) < 0.6")
+    arguments = ("llama-3.1-405b-checkpoints", *QUICK, "--outputs", "expected_goodput", *asked)
+    code, out, _ = invoke("run", *arguments)
+    assert code == 0 and "P(goodput at least 0.5)" in out and "expected_goodput 0.9, inside" in out
+
+
 def test_compare_and_sites_print_one_json_object(invoke):
     code, out, err = invoke("compare", "llama-3-70b-us", "llama-3-70b-quebec", *QUICK, "--json")
     assert code == 0 and err == "" and json.loads(out)["kind"] == "comparison"
@@ -89,6 +107,9 @@ def test_text_for_people_fits_the_terminal(invoke, monkeypatch, columns):
         (["run", "llama-3-70b", "--fail-if", "P(budget_owned) < 1"], "nothing is certain"),
         (["run", "llama-3-70b", "--ask", "profit > 3 USD"], "the scenario has no output 'profit'"),
         (["run", "llama-3-70b", "--ask", "energy_cap"], "State questions.energy_cap, or --energy-cap"),
+        (["run", "llama-3-70b", "--outputs", "expected_goodput"], "Only one that states reliability has it"),
+        (["solve", "llama-3-70b", "--for", "count", "--budget", "5"], "questions.budget: 5 has no unit"),
+        (["measure", "llama-3-70b", "--budget", "5"], "questions.budget: 5 has no unit"),
         (["compare", "llama-3-70b"], "there is nothing to compare with"),
         (["compare"], "Missing argument 'SCENARIOS...'"),
         (["compare", "llama-3-70b", "--vary", "site.region=FR,US-CA"], "carbon is counted in different ways"),

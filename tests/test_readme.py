@@ -28,22 +28,50 @@ def quoted_pages():
     return [page for page in refresh.pages() if refresh.BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("page", quoted_pages(), ids=lambda page: page.relative_to(refresh.ROOT).as_posix())
+# Its fifty commands would take half as long as all other tests; below its figures are held without running them.
+QUESTIONS = refresh.ROOT / "docs" / "questions.md"
+
+
+def name_of(page):
+    return page.relative_to(refresh.ROOT).as_posix()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[pytest.mark.slow] if p == QUESTIONS else [], id=name_of(p)) for p in quoted_pages()],
+)
 def test_quoted_output_is_what_the_command_prints(page):
     # The same words; digits may differ by a unit of the last place on another machine.
     words = re.compile(r"[\d.,█]+")
-    printed: dict[str, str] = {}
     with refresh.Folder() as folder:
         for found in refresh.BLOCK.finditer(page.read_text(encoding="utf-8")):
-            command = found["command"]
-            if command not in printed:
-                printed[command] = folder.output_of(command)
-            quoted_words, printed_words = (words.sub("", text).split() for text in (found["output"], printed[command]))
-            assert quoted_words == printed_words, command
-            assert numbers(printed[command]) == pytest.approx(numbers(found["output"]), rel=0.1, abs=0.02)
+            printed = folder.output_of(found["command"])
+            quoted_words, printed_words = (words.sub("", text).split() for text in (found["output"], printed))
+            assert quoted_words == printed_words, found["command"]
+            assert numbers(printed) == pytest.approx(numbers(found["output"]), rel=0.1, abs=0.02)
 
 
-@pytest.mark.parametrize("page", refresh.pages(), ids=lambda page: page.relative_to(refresh.ROOT).as_posix())
+def test_public_figures_of_the_questions_are_quoted_as_the_scenarios_state_them():
+    """Every figure that a scenario states for an output of a quoted command is quoted, and lies where it is said to."""
+    text = QUESTIONS.read_text(encoding="utf-8")
+    asked = re.findall(r"^### (\d+)\. ", text, re.MULTILINE)
+    assert len(asked) == len(set(asked)) == text.count("**Answer.**") == 28
+    held = 0
+    for block in refresh.BLOCK.finditer(text):
+        found = re.match(r"gpustack-mc run (\S+) .*--outputs (\S+)", block["command"])
+        if not found or " --set " in block["command"] or " | " in block["command"]:
+            continue
+        problem = load_scenario(found[1])
+        for name in set(found[2].split(",")) & set(problem.published):
+            figure = problem.published[name]
+            side = "outside" if figure.outside else "inside"
+            assert re.search(rf"^  {name} .*, {side} the 90% interval.*{re.escape(figure.source.title)}",
+                             block["output"], re.MULTILINE), (block["command"], name)  # fmt: skip
+            held += 1
+    assert held > 25
+
+
+@pytest.mark.parametrize("page", refresh.pages(), ids=name_of)
 def test_quoted_commands_exist(page):
     from gpustack_mc.cli import cli
 
@@ -107,7 +135,7 @@ def test_the_table_of_what_more_knowledge_gives_is_the_published_one(readme, roo
         assert f"{row} | {m['median_p95_over_p5']:.1f} |" in readme
 
 
-@pytest.mark.parametrize("page", refresh.pages(), ids=lambda page: page.relative_to(refresh.ROOT).as_posix())
+@pytest.mark.parametrize("page", refresh.pages(), ids=name_of)
 def test_linked_files_exist(page):
     links = re.findall(r"\]\((?!http)([^)#\s]+)", page.read_text(encoding="utf-8"))
     generated = refresh.ROOT / "docs" / "generated"

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpustack_mc import knobs, lease, solve_text, targets
+from gpustack_mc import conditions, knobs, lease, solve_text, targets
 from gpustack_mc.design import make_design
-from gpustack_mc.errors import InputError
+from gpustack_mc.errors import InputError, Place
 from gpustack_mc.propagation import propagate, simulate
 from gpustack_mc.scenario import load_scenario, read_document
 from gpustack_mc.solve import UnreachableError, solve
@@ -37,7 +37,8 @@ def path(scenario_file):
 
 def solved(path, name, condition, *overrides, samples=FAST, seed=0, **more):
     knob = knobs.knob(name, read_document(path), overrides, **more)
-    return solve(knob, targets.read(condition, "either", {}), make_design(samples, seed=seed))
+    about = conditions.subject(load_scenario(path, overrides))
+    return solve(knob, targets.read(condition, about, Place("--such-that")), make_design(samples, seed=seed))
 
 
 def test_propagated_draws_are_those_of_a_simulation(path):
@@ -256,7 +257,7 @@ def test_served_tokens_are_hours_times_throughput(path):
         assert found["break_even"][name]["median"] == pytest.approx(np.median(served), rel=1e-9)
         assert found["break_even"][name]["interval_90"] == pytest.approx(list(np.quantile(served, [0.05, 0.95])))
     assert found["per_training_token"]["median"] == pytest.approx(np.median(served) / 15e12, rel=1e-9)
-    assert "for each training token" in solve_text.text(found)
+    assert "for each training token" in solve_text.text(found, width=200)
 
 
 # ---- options -----------------------------------------------------------------------------------------------------
@@ -267,7 +268,11 @@ def test_served_tokens_are_hours_times_throughput(path):
     [
         ({"variable": "cout"}, "unknown-variable", "Did you mean count"),
         ({"variable": "count", "limits": {}}, "no-condition", "nothing says what must hold"),
-        ({"variable": "count", "limits": {"deadline": "30d"}, "probability": "1"}, "bad-probability", "certainty"),
+        (
+            {"variable": "count", "limits": {"deadline": "30d"}, "probability": "1"},
+            "bad-probability",
+            "nothing is certain",
+        ),
         ({"variable": "count", "limits": {"deadline": "30d"}, "probability": "0.9999"}, "bad-samples", "100,001"),
         ({"variable": "count", "limits": {"deadline": "30"}}, "bad-unit", "no unit"),
         ({"variable": "count", "limits": {"deadline": "3d"}, "such_that": "P(a)"}, "bad-option", "stated twice"),

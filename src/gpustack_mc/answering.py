@@ -3,7 +3,7 @@
 import datetime
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 # Half of a 90% interval of a normal distribution, in standard errors.
 WITHIN = 1.645
-_WORDS = {"<": "below", "<=": "at most", ">": "above", ">=": "at least"}
 
 
 def answers(tree: "xr.DataTree") -> dict[str, Any]:
@@ -152,23 +151,38 @@ def lines(summary: dict[str, Any], style: Callable[..., str]) -> list[str]:
     return [*ends, "", style("  questions", dim=True), *said]
 
 
+def published_lines(summary: dict[str, Any], style: Callable[..., str], outputs: Collection[str] = ()) -> list[str]:
+    """Return the public figures, of some outputs only where they are named, and how they lie to the intervals."""
+    found = {name: figure for name, figure in summary["published"].items() if not outputs or name in outputs}
+    if not found:
+        return []
+    lines = ["", style("  published", dim=True)]
+    for name, figure in found.items():
+        value = formatting.with_unit(figure["value"], BY_NAME[name].unit, 4, exact=True)
+        verdict = verdict_of(figure["inside_interval_90"], summary["outputs"][name]["sd"] == 0)
+        why = f": {figure['outside']}" if figure["outside"] and not figure["inside_interval_90"] else ""
+        lines.append(f"  {name} {value}, {verdict}{why} [{figure['source']}]")
+    return lines
+
+
+def verdict_of(inside: bool, fixed: bool) -> str:
+    """Say how a published figure lies to the interval."""
+    if fixed:
+        return "which agrees" if inside else "which differs"
+    return f"{'inside' if inside else 'outside'} the 90% interval"
+
+
 def words(answer: dict[str, Any], start: str = "") -> str:
     """Return what a question asks, without its answer; with the day of a deadline when the run starts on a day."""
     if "limits" in answer:
         return " and ".join(answer["limits"])
     if "terms" in answer:
-        return " and ".join(_comparison(**term) for term in answer["terms"])
+        terms = [Term(*(term[field] for field in Term._fields)) for term in answer["terms"]]
+        return " and ".join(term.name or conditions.spoken(term) for term in terms)
     if start and answer["output"] == "training_days" and answer["limit"] == int(answer["limit"]) < 1e5:
         end = datetime.date.fromisoformat(start) + datetime.timedelta(days=int(answer["limit"]) - 1)
-        return f"{_comparison('training_days', '<=', answer['limit'])}, by {end}"
-    return _comparison(answer["output"], "<=", answer["limit"])
-
-
-def _comparison(output: str, op: str, limit: float, name: str = "", unit: str = "") -> str:
-    if name:
-        return name
-    amount = formatting.with_unit(limit, BY_NAME[output].unit, 4, exact=True)
-    return f"{BY_NAME[output].short.replace(',', '')} {_WORDS[op]} {amount}"
+        return f"{conditions.spoken(Term('training_days', '<=', answer['limit']))}, by {end}"
+    return conditions.spoken(Term(answer["output"], "<=", answer["limit"]))
 
 
 def percent(probability: float) -> str:
@@ -181,4 +195,7 @@ def percent(probability: float) -> str:
 def within(answer: dict[str, Any]) -> str:
     """Write the half width of the 90% interval of the Monte Carlo error."""
     error = answer["monte_carlo_error"]
-    return f" ± {max(WITHIN * error, 0.0005):.1%}" if error is not None else ""
+    # What is written as a bound has no error of its own.
+    if error is None or percent(answer["probability"])[0] in "<>":
+        return ""
+    return f" ± {max(WITHIN * error, 0.0005):.1%}"

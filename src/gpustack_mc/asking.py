@@ -6,7 +6,7 @@ import re
 from gpustack_mc import conditions, schema, units
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import QUESTIONS, Condition
-from gpustack_mc.quantities import Quantity
+from gpustack_mc.quantities import Quantity, outputs_of
 from gpustack_mc.reading import Reader
 
 _DAY = re.compile(r"^\d{4}-\d")
@@ -34,10 +34,12 @@ class Asking(Reader):
 
     def asked(self, file: schema.ScenarioFile, questions: dict[str, float]) -> tuple[Condition, ...]:
         """Return the conditions that the scenario asks about."""
+        outputs = outputs_of(() if file.reliability is None else ("reliability",))
+        about = conditions.Subject(outputs, questions, file.ownership, self.rates)
         found = []
         for i, text in enumerate(file.questions.ask):
             try:
-                found.append(conditions.parse_condition(text, questions, file.ownership, self.rates))
+                found.append(conditions.parse_condition(text, about))
             except InputError as error:
                 self.fail(("questions", "ask", i), error.message, error.fix, error.code)
         return tuple(found)

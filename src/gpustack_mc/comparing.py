@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpustack_mc import comparison, comparison_text, storage, yamlfile
+from gpustack_mc import comparison, comparison_text, conditions, storage, yamlfile
 from gpustack_mc.comparison import Case, Compared
 from gpustack_mc.coupling import Choice, label
 from gpustack_mc.design import Design, make_design
-from gpustack_mc.errors import InputError, did_you_mean, option_place
-from gpustack_mc.paired import Pairing
+from gpustack_mc.errors import InputError, option_place
+from gpustack_mc.loading import load_meanwhile
+from gpustack_mc.paired import Pairing, shared_outputs
 from gpustack_mc.problem import Problem
-from gpustack_mc.quantities import BY_NAME, OUTPUTS
+from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.summarizing import HEADLINE
 
@@ -86,11 +87,15 @@ def run_comparison(
     folder = out if out is not None else Path("reports") / _folder_name(sources, cases)
     if with_files:
         storage.require_folder(folder)
+    later = ["gpustack_mc.result", *["h5py"] * with_files]
+    load_meanwhile(
+        *later, *["matplotlib.backends.backend_agg", "gpustack_mc.decision_figures"] * (with_files and with_plots)
+    )
     choice: Choice = "independent" if independent else "common"
     design = make_design(samples, "sobol", seed)
     problems = [case.problem for case in cases]
     pairing = Pairing(problems, design, choice)
-    places = [tuple(OUTPUTS.index(name) for name in row.names) for row in rows]
+    places = [tuple(pairing.names.index(name) for name in row.names) for row in rows]
     other: Choice = "common" if independent else "independent"
     bracket = Pairing(problems, design, other).draws() if _unknown(pairing) else None
     compared = Compared(cases, rows, notes, pairing.draws(), pairing.indices(places), choice, bracket)
@@ -237,14 +242,11 @@ def rows_of(problems: Sequence[Problem], outputs: str) -> tuple[tuple[comparison
         An output is unknown, or it is not clear which cost is meant.
     """
     if outputs.strip():
-        names = [name.strip() for name in outputs.split(",")]
-        for name in names:
-            if name not in OUTPUTS:
-                raise InputError("unknown-output", f"there is no output {name[:60]!r}.", did_you_mean(name, OUTPUTS),
-                                 option_place("--outputs", outputs))  # fmt: skip
-        return tuple(_row(name, problems) for name in dict.fromkeys(names)), ()
+        named = conditions.outputs_listed(outputs, shared_outputs(problems))
+        return tuple(_row(name, problems) for name in named), ()
     stated = {problem.file.ownership for problem in problems}
-    plain = [name for name in HEADLINE if name not in _COSTS.values()]
+    shared = shared_outputs(problems)
+    plain = [name for name in (*HEADLINE, "expected_goodput") if name in shared and name not in _COSTS.values()]
     if len(stated - {"either"}) < 2:
         kind = next(iter(stated - {"either"}), None)
         costs = [_COSTS[kind]] if kind else list(_COSTS.values())

@@ -9,7 +9,7 @@ import numpy as np
 from gpustack_mc import priors
 from gpustack_mc.paired import ROUNDING, DifferenceIndices, Paired
 from gpustack_mc.problem import Input, Problem
-from gpustack_mc.quantities import BY_NAME, OUTPUTS
+from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.sobol import Indices, replicate_error
 from gpustack_mc.tallies import PROBABILITIES, STATISTICS, Part, exact
 
@@ -64,7 +64,7 @@ class Compared(NamedTuple):
 
 def values_of(paired: Paired, row: Row) -> np.ndarray:
     """Return the draws that a row compares, shape (scenarios, draws)."""
-    return np.stack([paired.outputs[k, OUTPUTS.index(name)] for k, name in enumerate(row.names)])
+    return np.stack([paired.outputs[k, paired.names.index(name)] for k, name in enumerate(row.names)])
 
 
 def spread(values: np.ndarray, replicates: int) -> dict[str, Any]:
@@ -258,7 +258,8 @@ def to_datatree(compared: Compared) -> "xr.DataTree":
     }
     dims = ("chain", "draw", "scenario")
     outputs = {
-        name: (dims, paired.outputs[:, i].T[None], quantity_attributes(BY_NAME[name])) for i, name in enumerate(OUTPUTS)
+        name: (dims, paired.outputs[:, i].T[None], quantity_attributes(BY_NAME[name]))
+        for i, name in enumerate(paired.names)
     }
     inputs = {}
     for key in dict.fromkeys(key for case in compared.cases for key in case.problem.inputs):

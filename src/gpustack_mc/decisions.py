@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpustack_mc import catalog, formatting, targets, units
+from gpustack_mc import catalog, conditions, formatting, units
 from gpustack_mc.design import Design
 from gpustack_mc.errors import InputError, Place, did_you_mean
 from gpustack_mc.problem import Problem
@@ -51,7 +51,6 @@ def decision(
     draws: Draws,
     *,
     name: str | None = None,
-    budget: str | None = None,
     sites: Sequence[str] = (),
 ) -> Decision | None:
     """Return the decision that is meant; None when nothing says which.
@@ -60,7 +59,7 @@ def decision(
     ----------
     document, overrides, problem, design, draws
         The scenario and its draws.
-    name, budget, sites
+    name, sites
         As for `gpustack_mc.measure.run_measure`.
 
     Raises
@@ -69,7 +68,7 @@ def decision(
         There is no such decision, or what it needs is not stated.
     """
     ownership = problem.file.ownership
-    worth = _worth(problem, budget)
+    worth = problem.questions.get("budget")
     if name is None:
         name = "site" if sites else "own-or-rent" if ownership == "either" else "go" if worth is not None else None
     if name is None:
@@ -88,18 +87,11 @@ def decision(
     if worth is None:
         fix = "Add --budget, or questions.budget to the scenario."
         raise InputError("no-budget", "nothing says what the run is worth.", fix, Place("--decision"))
-    output = targets.cost(ownership, "--decision")
+    output = conditions.cost(conditions.subject(problem), Place("--decision"))
     gain = worth - draws.output(output)
     said = f"go ahead or not, with a run worth {formatting.with_unit(worth, 'USD', 4, exact=True)}"
     cost = BY_NAME[output].short.replace(",", "")
     return Decision(name, f"{said} against its {cost}", ("go", "no go"), np.stack([gain, np.zeros_like(gain)]), known)
-
-
-def _worth(problem: Problem, budget: str | None) -> float | None:
-    if budget is None:
-        return problem.questions.get("budget")
-    rates = {code: float(rate) for code, rate in problem.file.exchange_rates.items()}
-    return targets.limit(budget, "USD", rates, "--budget")
 
 
 def _site(

@@ -1,13 +1,14 @@
 """What ``gpustack-mc`` can list: quantities, accelerators, regions, scenarios and priors."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from gpustack_mc import catalog, run_columns
 from gpustack_mc import priors as marginals
-from gpustack_mc.errors import InputError, did_you_mean
+from gpustack_mc.errors import InputError, did_you_mean, option_place
 from gpustack_mc.quantities import BY_NAME, INPUTS, QUANTITIES
 
 Table = list[dict[str, Any]]
@@ -122,19 +123,25 @@ def priors() -> Table:
     return table
 
 
-def prior(name: str) -> dict[str, Any]:
+def prior(name: str, where: Iterable[str] = ()) -> dict[str, Any]:
     """Return one prior, each population with its 5%, 50% and 95% quantiles.
+
+    Parameters
+    ----------
+    name : str
+    where : iterable of str
+        ``key=value``: only populations of which all of these are said.
 
     Raises
     ------
     InputError
-        There is no such prior.
+        There is no such prior, or no such population.
     """
     if name not in INPUTS:
         raise InputError("unknown-prior", f"there is no prior {name[:60]!r}.", did_you_mean(name, INPUTS))
     fit = dict(catalog.fit_record(name)) | {"quantity": name}
     populations = []
-    for population in fit.get("populations", []):
+    for population in _fitting(name, fit.get("populations", []), tuple(where)):
         shown = dict(population)
         if "regression" not in population["parameters"]:
             marginal = marginals.Marginal(population["family"], population["parameters"])
@@ -145,8 +152,26 @@ def prior(name: str) -> dict[str, Any]:
     return fit | {"populations": populations}
 
 
-def prior_text(fit: dict[str, Any]) -> str:
-    """Return one prior for people."""
+def _fitting(name: str, populations: list[dict[str, Any]], where: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the populations of a prior of which some facts are said."""
+    found = populations
+    for text in where:
+        key, _, value = (part.strip() for part in text.partition("="))
+        place = option_place("--where", text)
+        keys = list(dict.fromkeys(key for population in populations for key in population["where"]))
+        if key not in keys:
+            fix = did_you_mean(key, keys) if keys else "Leave it out."
+            raise InputError("unknown-fact", f"no population of {name} is told by {key[:60]!r}.", fix, place)
+        values = list(dict.fromkeys(str(p["where"][key]) for p in found if key in p["where"]))
+        found = [p for p in found if str(p["where"].get(key, "")) == value]
+        if not found:
+            message = f"there is no population of {name} with {key} {value[:60]!r}."
+            raise InputError("unknown-population", message, did_you_mean(value, values), place)
+    return found
+
+
+def prior_text(fit: dict[str, Any], *, short: bool = False) -> str:
+    """Return one prior for people; without its sources and limits when short."""
     quantity = BY_NAME[fit["quantity"]]
     lines = [f"{fit['quantity']} [{quantity.unit}]: {fit['title']}", fit["description"], ""]
     for population in fit["populations"]:
@@ -157,6 +182,8 @@ def prior_text(fit: dict[str, Any]) -> str:
         else:
             spread = "regression on " + ", ".join(population["parameters"]["regression"]["terms"])
         lines.append(f"  {where}: {spread}; {population['label']}, n={population['n']}, {population['family']}")
+    if short:
+        return "\n".join(lines)
     if "summary" in fit:
         lines.append(f"  joint posterior of {fit['families']} families, rows {fit['rows']}; 5%, 50%, 95%:")
         lines += [f"    {key}: {m:.3g} ({a:.3g} – {b:.3g})" for key, (a, m, b) in fit["summary"].items()]

@@ -76,7 +76,8 @@ def run_measure(
         The scenario or an option is wrong.
     """
     document = read_document(source, calibration)
-    return measure(document, tuple(overrides), accuracies=accuracies, decision=decision, budget=budget, sites=sites,
+    asked = () if budget is None else (f"questions.budget={budget}",)
+    return measure(document, (*overrides, *asked), accuracies=accuracies, decision=decision, sites=sites,
                    together=together, samples=samples, seed=seed, out=out)  # fmt: skip
 
 
@@ -86,7 +87,6 @@ def measure(
     *,
     accuracies: Sequence[str] = (),
     decision: str | None = None,
-    budget: str | None = None,
     sites: Sequence[str] = (),
     together: Sequence[str] = (),
     samples: int = 65_536,
@@ -102,7 +102,7 @@ def measure(
     if not draws.varying:
         raise InputError("all-fixed", "every input is fixed: there is nothing to measure.", "", Place("measure"))
     accuracy = _accuracies(accuracies, draws.varying)
-    chosen = decisions.decision(document, overrides, problem, design, draws, name=decision, budget=budget, sites=sites)
+    chosen = decisions.decision(document, overrides, problem, design, draws, name=decision, sites=sites)
     sets = [_set(text, tuple(chosen.known)) for text in together] if chosen else []
     found = _found(problem, design, draws, accuracy)
     found["decision"] = _decided(chosen, problem, design, accuracy, sets) if chosen else None

@@ -13,7 +13,6 @@ from gpustack_mc.coupling import Coupling, couple
 from gpustack_mc.design import DIMENSION_LIMIT, Design, points
 from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import Propagation
-from gpustack_mc.quantities import OUTPUTS
 
 # Points of each replicate that also run pick-freeze: 16 replicates give 32,768 base samples, an error near 0.02.
 ANALYSED_POINTS = 2**11
@@ -37,8 +36,10 @@ class Paired(NamedTuple):
     varying : tuple of tuple of str
         Keys of the inputs that vary in each scenario.
     inputs : tuple of ndarray, shape (len(varying[k]), draws)
-    outputs : ndarray, shape (scenarios, len(OUTPUTS), draws)
+    outputs : ndarray, shape (scenarios, len(names), draws)
         Replicates one after the other.
+    names : tuple of str
+        Of the outputs: those that all scenarios have.
     """
 
     problems: tuple[Problem, ...]
@@ -47,6 +48,7 @@ class Paired(NamedTuple):
     varying: tuple[tuple[str, ...], ...]
     inputs: tuple[np.ndarray, ...]
     outputs: np.ndarray
+    names: tuple[str, ...]
 
 
 class DifferenceIndices(NamedTuple):
@@ -86,6 +88,7 @@ class Pairing:
 
     def __init__(self, problems: Sequence[Problem], design: Design, choice: Any = "common"):
         self.problems, self.design = tuple(problems), design
+        self.names = shared_outputs(problems)
         self.coupling = couple(problems, choice)
         self.models = [Propagation(problem) for problem in problems]
         self.weights = [
@@ -138,10 +141,10 @@ class Pairing:
         count = len(self.problems)
         inputs = tuple(np.concatenate([part[k][0] for part in found], axis=1) for k in range(count))
         # Outputs that only some scenarios have come after those of all.
-        shared = slice(len(OUTPUTS))
+        shared = slice(len(self.names))
         outputs = np.stack([np.concatenate([part[k][1][shared] for part in found], axis=1) for k in range(count)])
         varying = tuple(model.varying for model in self.models)
-        return Paired(self.problems, self.design, self.coupling, varying, inputs, outputs)
+        return Paired(self.problems, self.design, self.coupling, varying, inputs, outputs, self.names)
 
     def _replicate(self, replicate: int) -> list[tuple[np.ndarray, np.ndarray]]:
         parts: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self.problems]
@@ -153,7 +156,7 @@ class Pairing:
 
     def outputs(self, names: Sequence[str]) -> np.ndarray:
         """Propagate every scenario and keep some outputs only, shape (scenarios, len(names), draws)."""
-        wanted = [OUTPUTS.index(name) for name in names]
+        wanted = [self.names.index(name) for name in names]
         u = self.streams(0, 0, min(CHUNK, self.design.length))
         for k in self._one_of_each_shape():
             self.models[k].propagate(self.cube(k, u))
@@ -179,7 +182,7 @@ class Pairing:
         Parameters
         ----------
         rows : sequence of tuple of int
-            For each row: which output of each scenario it compares, as places in `OUTPUTS`.
+            For each row: which output of each scenario it compares, as places in `names`.
 
         Returns
         -------
@@ -250,6 +253,6 @@ def _log_ratio(first: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.log(other / first)
 
 
-def row_of(name: str, count: int) -> Row:
-    """Return the row that compares one output of all scenarios."""
-    return (OUTPUTS.index(name),) * count
+def shared_outputs(problems: Sequence[Problem]) -> tuple[str, ...]:
+    """Return the outputs that all scenarios have; they come first in each, in the same order."""
+    return tuple(name for name in problems[0].outputs if all(name in problem.outputs for problem in problems))

@@ -19,7 +19,6 @@ from gpustack_mc import (
     reliability,
     storage,
     summarizing,
-    targets,
     units,
 )
 from gpustack_mc import measure as measuring
@@ -213,7 +212,16 @@ def _state(text: str | None) -> memory.State:
 
 
 def _bytes(text: str | None, option: str) -> float | None:
-    return None if text is None else targets.limit(text, "byte", {}, option)
+    """Read a size with its unit."""
+    if text is None:
+        return None
+    try:
+        size = units.to_number(text, "byte", {})
+    except units.UnitProblem as problem:
+        raise InputError("bad-unit", str(problem), "Write it as 140 GB.", Place(option)) from None
+    if not 0 < size < float("inf"):
+        raise InputError("bad-value", f"{units.shown(text)} is no size.", "Write it as 140 GB.", Place(option))
+    return size
 
 
 # ---- checkpoints -------------------------------------------------------------------------------------------------

@@ -128,11 +128,14 @@ class Running(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One comparison of an output with a limit in its unit; `name` is the question it comes from, if one."""
+    """One comparison of an output with a limit in its unit, or with another output.
+
+    `name` is the question that the limit comes from, if it comes from one.
+    """
 
     output: str
     op: str
-    limit: float
+    limit: float | str
     name: str = ""
 
 

@@ -201,7 +201,7 @@ def _published(found: dict[str, Any]) -> list[dict[str, Any]]:
                 "value": _exact(figure["value"], name),
                 "interval": summarizing.with_interval(entry),
                 "inside": figure["inside_interval_90"],
-                "verdict": summarizing.verdict_of(figure["inside_interval_90"], entry["sd"] == 0),
+                "verdict": answering.verdict_of(figure["inside_interval_90"], entry["sd"] == 0),
                 "why": figure["outside"] if not figure["inside_interval_90"] else "",
                 "source": figure["source"],
                 "url": figure["url"],

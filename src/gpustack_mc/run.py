@@ -3,15 +3,15 @@
 import contextlib
 import importlib
 import json
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpustack_mc import drivers, reliability, storage
-from gpustack_mc.conditions import Gate, parse_condition, parse_gate
+from gpustack_mc.conditions import Gate, outputs_listed, parse_condition, parse_gate, subject
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, option_place
+from gpustack_mc.loading import load_meanwhile
 from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import simulate
 from gpustack_mc.scenario import load_scenario
@@ -43,12 +43,15 @@ class Done(NamedTuple):
     ownership : {"own", "rent", "either"}
     failed : tuple of str
         One line for each gate that the result does not pass.
+    shown : tuple of str
+        Outputs that were named; empty for the whole report.
     """
 
     tree: "xr.DataTree"
     summary: dict[str, Any]
     ownership: str
     failed: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
 
 
 def run_scenario(
@@ -64,6 +67,7 @@ def run_scenario(
     with_files: bool = True,
     ask: Iterable[str] = (),
     fail_if: Iterable[str] = (),
+    outputs: str = "",
     progress: Callable[[float], None] = lambda share: None,
     calibration: Path | None = None,
     with_split: bool = False,
@@ -90,6 +94,8 @@ def run_scenario(
         Conditions whose probability is asked for, besides those of the scenario; see `gpustack_mc.conditions`.
     fail_if : iterable of str
         Gates, such as ``P(budget) < 0.9``; `Done.failed` says which the result does not pass.
+    outputs : str
+        Names of outputs with commas: `Done.shown`.
     progress : callable
         Called with the share of the sampling that is done.
     calibration : Path, optional
@@ -107,6 +113,7 @@ def run_scenario(
         found = f"--samples {samples:,} is not between {FEWEST_SAMPLES} and {MOST_SAMPLES:,}."
         raise InputError("bad-samples", found, "65536 gives three digits.")
     problem, gates = _asked(load_scenario(source, overrides, calibration), ask, fail_if)
+    shown = outputs_listed(outputs, problem.outputs)
     if pictures and problem.file.reliability is not None:
         pictures = [*pictures, "checkpoints"]
     folder = out if out is not None else Path("reports") / storage.slug(storage.stem(source, problem.name))
@@ -121,14 +128,14 @@ def run_scenario(
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
-    return done._replace(failed=_failed(done.tree, gates)) if gates else done
+    return done._replace(failed=_failed(done.tree, gates), shown=shown)
 
 
 def _asked(problem: Problem, ask: Iterable[str], fail_if: Iterable[str]) -> tuple[Problem, tuple[Gate, ...]]:
     """Add the conditions of the command line to those of the scenario, and read the gates."""
-    known = (problem.questions, problem.file.ownership, problem.file.exchange_rates)
-    added = tuple(parse_condition(text, *known, option_place("--ask", text)) for text in ask)
-    return problem._replace(asked=problem.asked + added), tuple(parse_gate(text, *known) for text in fail_if)
+    about = subject(problem)
+    added = tuple(parse_condition(text, about, option_place("--ask", text)) for text in ask)
+    return problem._replace(asked=problem.asked + added), tuple(parse_gate(text, about) for text in fail_if)
 
 
 def _failed(tree: "xr.DataTree", gates: Iterable[Gate]) -> tuple[str, ...]:
@@ -151,7 +158,7 @@ def _run(
     later += ["h5py"] if with_files else []
     later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and (pictures or with_report) else []
     later += ["gpustack_mc.report", "jinja2"] if with_files and with_report else []
-    _load_meanwhile(*later)
+    load_meanwhile(*later)
     simulation = simulate(problem, design, progress=progress)
     if problem.file.reliability is not None:
         goodput = simulation.outputs[problem.outputs.index("expected_goodput")]
@@ -172,22 +179,6 @@ def _run(
     if with_files:
         _write(tree, summary, files, pictures, problem.file.ownership)
     return Done(tree, summary, problem.file.ownership)
-
-
-def _load_meanwhile(*modules: str) -> None:
-    """Import in the background what is needed after the sampling, which leaves the interpreter idle for seconds.
-
-    A failure is left to the import that needs the module.
-    """
-
-    def load() -> None:
-        for name in modules:
-            try:
-                importlib.import_module(name)
-            except ImportError:
-                return
-
-    threading.Thread(target=load, daemon=True).start()
 
 
 def _write(

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from gpustack_mc import catalog
+from gpustack_mc import catalog, conditions
 from gpustack_mc.design import Design
 from gpustack_mc.errors import GpustackError, InputError, Place
 from gpustack_mc.knobs import Knob
@@ -412,7 +412,7 @@ def _order_statistic(margins: np.ndarray, p: float) -> float:
 def _why(search: _Search, p: float) -> str:
     """Say why no value keeps the condition."""
     knob = search.knob
-    terms = " and ".join(str(term) for term in search.condition.terms)
+    terms = " and ".join(map(conditions.spoken, search.condition.terms))
     signs = np.array([_order_statistic(search.pilot(value), p) for value in search.scanned])
     if np.ptp(signs) < _INDEPENDENT:
         outputs = " and ".join(term.output for term in search.condition.terms)

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from gpustack_mc import formatting
+from gpustack_mc import conditions, formatting
+from gpustack_mc.problem import Term
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.targets import Term
 
 Found = Mapping[str, Any]
 
@@ -25,7 +25,7 @@ def said(found: Found, value: float, digits: int = 3) -> str:
 def terms(found: Found) -> str:
     """Write the condition without its probability."""
     return " and ".join(
-        str(Term(term["output"], term["relation"] == "<=", term["limit"])) for term in found["condition"]
+        conditions.spoken(Term(term["output"], term["relation"], term["limit"])) for term in found["condition"]
     )
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from gpustack_mc import knobs, storage, targets, units
+from gpustack_mc import conditions, knobs, storage, targets, units
 from gpustack_mc.design import make_design
 from gpustack_mc.equal_loss import equal_loss
-from gpustack_mc.errors import InputError, Place
+from gpustack_mc.errors import InputError, Place, option_place
 from gpustack_mc.knobs import Knob
 from gpustack_mc.lease import share_of_draws
-from gpustack_mc.problem import Problem
+from gpustack_mc.problem import Problem, Term
 from gpustack_mc.propagation import Draws
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.scenario import read_document, resolve
@@ -56,7 +56,7 @@ def run_solve(
     such_that : str, optional
         A condition as `gpustack_mc.targets.read` takes it.
     limits : mapping of str to str, optional
-        Or limits by question, that shall all be kept.
+        Or limits by question, that shall all be kept: as in the scenario's ``questions``.
     probability : str
         Of keeping them.
     tokens_per_param : float, optional
@@ -84,7 +84,8 @@ def run_solve(
     InputError, UnreachableError
         The options or the scenario are wrong, or nothing fulfils the condition.
     """
-    name, overrides = knobs.named(variable), tuple(overrides)
+    limits = limits or {}
+    name, overrides = knobs.named(variable), (*overrides, *(f"questions.{key}={text}" for key, text in limits.items()))
     if instead is not None and name != knobs.SERVED:
         raise InputError("bad-option", f"it does not go with --for {name}.", "Use --for served-tokens.",
                          Place("--instead"))  # fmt: skip
@@ -102,7 +103,7 @@ def run_solve(
         else:
             found = equal_loss(document, tuple(overrides), base, design, instead)
     else:
-        condition = _condition(name, base, such_that, limits or {}, probability)
+        condition = _condition(name, base, such_that, limits, probability)
         drift = _drift(price_drift, condition)
         ends = _ends(between, name, document, overrides) if between else None
         knob = knobs.knob(name, document, overrides, tokens_per_param, ends)
@@ -124,29 +125,21 @@ def _require_open(name: str, base: Problem) -> None:
         raise InputError("job-runs", f"`observed` is of a job whose {name} is settled.", fix, Place(f"--for {name}"))
 
 
-def _rates(base: Problem) -> dict[str, float]:
-    return {code: float(rate) for code, rate in base.file.exchange_rates.items()}
-
-
 def _condition(name: str, base: Problem, such_that: str | None, limits: Mapping[str, str], probability: str) -> Target:
     """Choose the condition: the stated one, else own against rent, else what the scenario asks."""
-    ownership, rates = base.file.ownership, _rates(base)
+    about = conditions.subject(base)
     if such_that is not None:
         if limits:
             fix = "Write every limit into --such-that, or none."
             raise InputError("bad-option", "limits are stated twice.", fix, Place("--such-that"))
-        return targets.read(such_that, ownership, rates)
-    chance = targets.probability(probability, "--probability")
-    stated = targets.from_limits(limits, chance, ownership, rates)
-    if stated is not None:
-        return stated
-    if name in _RENT_OR_OWN:
-        return Target((targets.Term("cost_owned_usd", True, "cost_rented_usd"),), chance)
-    asked = targets.from_questions(base.questions, chance, ownership) if base.questions else None
-    if asked is None:
+        return targets.read(such_that, about, option_place("--such-that", such_that))
+    chance = conditions.probability(probability, option_place("--probability", probability))
+    if not limits and name in _RENT_OR_OWN:
+        return Target((Term("cost_owned_usd", "<=", "cost_rented_usd"),), chance)
+    if not (limits or base.questions):
         fix = "Add --deadline 30d, --budget 5MUSD or --such-that 'P(training_days <= 30 d) >= 0.9'."
         raise InputError("no-condition", "nothing says what must hold.", fix, Place("solve"))
-    return asked
+    return targets.from_questions(about, limits or base.questions, chance, Place("--budget"))
 
 
 def _drift(text: str | None, condition: Target) -> float | None:
@@ -192,7 +185,7 @@ def _as_dict(solved: Solved, knob: Knob, condition: Target, base: Problem) -> di
         "unit": knob.quantity.unit,
         "whole": knob.whole,
         "condition": [
-            {"output": term.output, "relation": "<=" if term.at_most else ">=", "limit": term.limit}
+            {"output": term.output, "relation": term.op, "limit": term.limit}
             for term in condition.terms
         ],
         "probability": condition.probability,

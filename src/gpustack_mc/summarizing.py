@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -231,7 +231,13 @@ def digits_of(entry: dict[str, Any]) -> tuple[int, int, int]:
     return tuple(formatting.digits_for(value, low, high, error or 0.0, entry["unit"]) for value, error in triples)  # type: ignore
 
 
-def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: int | None = None) -> str:
+def text(
+    summary: dict[str, Any],
+    ownership: str,
+    style: Style = _plain,
+    width: int | None = None,
+    outputs: Sequence[str] = (),
+) -> str:
     """Return the terminal report.
 
     Parameters
@@ -243,8 +249,18 @@ def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: 
         ``click.style`` or one that ignores its options.
     width : int, optional
         Columns of the terminal.
+    outputs : sequence of str
+        Only these, with the questions and what is published of them; the whole report when empty.
     """
     width = width or shutil.get_terminal_size((100, 24)).columns
+    if outputs:
+        return "\n".join([
+            *_columns(_rows_of({name: _spread(summary["outputs"][name]) for name in outputs}, summary, width), style),
+            *answering.lines(summary, style),
+            *answering.published_lines(summary, style, outputs),
+            "",
+            f"  Final run unless said. Seed {summary['seed']}, {summary['samples']:,} samples.",
+        ])  # fmt: skip
     drivers = driver_sentence(summary, ownership)
     parts = [
         _wrapped(style(sentence(summary, ownership), bold=True), width, 0),
@@ -254,7 +270,7 @@ def text(summary: dict[str, Any], ownership: str, style: Style = _plain, width: 
         *_running_lines(summary, ownership, style, width),
         *_note_lines(summary, width),
         *answering.lines(summary, style),
-        *_published_lines(summary, style),
+        *answering.published_lines(summary, style),
         *_driver_lines(summary, ownership, style, width),
         *_assumption_lines(summary, style, width),
         "",
@@ -332,11 +348,15 @@ def _spread(entry: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _table(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:
+    return _columns(_rows_of(headline_table(summary, ownership), summary, width), style)
+
+
+def _rows_of(table: Mapping[str, tuple[str, ...]], summary: dict[str, Any], width: int) -> list[tuple[str, ...]]:
     rows = [("", "median", "50% interval", "90% interval")]
-    rows += [(label_of(name, summary), *cells) for name, cells in headline_table(summary, ownership).items()]
+    rows += [(label_of(name, summary), *cells) for name, cells in table.items()]
     if max(sum(len(cell) + 3 for cell in row) for row in rows) > width:
         rows = [(label, middle, most) for label, middle, _, most in rows]
-    return _columns(rows, style)
+    return rows
 
 
 def _columns(rows: list[tuple[str, ...]], style: Style) -> list[str]:
@@ -378,26 +398,6 @@ def _middle(entry: dict[str, Any]) -> str:
 def _note_lines(summary: dict[str, Any], width: int) -> list[str]:
     notes = [_wrapped(f"  note: {note}.", width, 4) for note in summary["notes"]]
     return ["", *notes] if notes else []
-
-
-def _published_lines(summary: dict[str, Any], style: Style) -> list[str]:
-    found = summary["published"]
-    if not found:
-        return []
-    lines = ["", style("  published", dim=True)]
-    for name, figure in found.items():
-        value = formatting.with_unit(figure["value"], BY_NAME[name].unit, 4, exact=True)
-        verdict = verdict_of(figure["inside_interval_90"], summary["outputs"][name]["sd"] == 0)
-        why = f": {figure['outside']}" if figure["outside"] and not figure["inside_interval_90"] else ""
-        lines.append(f"  {name} {value}, {verdict}{why} [{figure['source']}]")
-    return lines
-
-
-def verdict_of(inside: bool, fixed: bool) -> str:
-    """Say how a published figure lies to the interval."""
-    if fixed:
-        return "which agrees" if inside else "which differs"
-    return f"{'inside' if inside else 'outside'} the 90% interval"
 
 
 def _driver_lines(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:

@@ -24,6 +24,8 @@ from gpustack_mc.errors import GpustackError
 @scenario_argument
 @set_option
 @json_option
+@click.option("--outputs", default="", metavar="NAMES",
+              help="Print these outputs only, with the questions and public figures [the whole report].")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; write the files.")
 @samples_option
 @seed_option
@@ -51,6 +53,7 @@ def run(
     scenario: str,
     overrides: tuple[str, ...],
     as_json: bool,
+    outputs: str,
     quiet: bool,
     samples: int,
     seed: int,
@@ -84,6 +87,7 @@ def run(
             with_files=not no_files,
             ask=ask,
             fail_if=fail_if,
+            outputs=outputs,
             progress=progress,
             calibration=calibration,
             with_split=variance_split,
@@ -94,7 +98,7 @@ def run(
         from gpustack_mc import summarizing
 
         style = {} if os.environ.get("NO_COLOR") else {"style": click.style}
-        click.echo(summarizing.text(done.summary, done.ownership, **style))
+        click.echo(summarizing.text(done.summary, done.ownership, outputs=done.shown, **style))
         if variance_split:
             from gpustack_mc import variance_split as parts
 

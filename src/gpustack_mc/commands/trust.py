@@ -73,10 +73,12 @@ def priors_list(as_json: bool) -> None:
 
 @priors.command("show")
 @click.argument("name")
+@click.option("--where", multiple=True, metavar="KEY=VALUE",
+              help="Populations of which this is said, e.g. accelerator=H100; without sources and limits.")  # fmt: skip
 @json_option
-def priors_show(name: str, as_json: bool) -> None:
-    """Show all populations of one prior, with quantiles, rows and sources."""
+def priors_show(name: str, where: tuple[str, ...], as_json: bool) -> None:
+    """Show the populations of one prior, with quantiles, rows and sources."""
     from gpustack_mc import listing
 
-    found = listing.prior(name)
-    click.echo(json.dumps(found, indent=2) if as_json else listing.prior_text(found))
+    found = listing.prior(name, where)
+    click.echo(json.dumps(found, indent=2) if as_json else listing.prior_text(found, short=bool(where)))
