@@ -16,6 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpustack_mc.problem import Problem
+
 # The open interval of points: a normal score beyond these is rounding.
 EDGE = 2.0**-53
 
@@ -39,6 +41,18 @@ class Copula:
         self.correlation = np.eye(len(self.correlated)) if correlation is None else np.asarray(correlation, dtype=float)
         self.cholesky = np.linalg.cholesky(self.correlation) if len(self.correlated) else np.zeros((0, 0))
         self._maps: dict[bytes, np.ndarray] = {}
+
+    @classmethod
+    def of(cls, problem: Problem, names: Sequence[str]) -> "Copula":
+        """Return the copula of a scenario, for the inputs that vary in the order of `names`."""
+        places = [list(names).index(key) for key in problem.correlated]
+        return cls(len(names), places, problem.correlation if places else None)
+
+    def matrix(self) -> np.ndarray:
+        """Correlation of the normal scores of all inputs, shape (inputs, inputs)."""
+        whole = np.eye(self.inputs)
+        whole[np.ix_(self.correlated, self.correlated)] = self.correlation
+        return whole
 
     def divides(self, members: np.ndarray) -> bool:
         """Whether a set of inputs, shape (inputs,) of bool, is correlated with inputs outside it."""

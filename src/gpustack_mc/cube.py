@@ -97,8 +97,7 @@ class ModelCube:
         self.model = Propagation(problem)
         self.names = list(self.model.varying)
         self.dimensions = [dimension(problem.inputs[key], problem) for key in self.names]
-        places = [self.names.index(key) for key in problem.correlated]
-        self.copula = Copula(len(self.names), places, problem.correlation if problem.correlated else None)
+        self.copula = Copula.of(problem, self.names)
         self.rows = [problem.outputs.index(name) for name in outputs]
 
     def run(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -63,12 +63,14 @@ class Rule(NamedTuple):
 
 
 class Region(NamedTuple):
-    """The runs beyond a limit, and what they have in common.
+    """The runs on the rarer side of a limit, and what they have in common.
 
     Attributes
     ----------
     limit : float
-        In the unit of the output; the region is above it.
+        In the unit of the output.
+    side : {"over", "within"}
+        Whether the region is what lies above the limit, or what keeps it.
     share : Ratio
         Of all runs that lie in the region.
     distances : dict of str to float
@@ -78,13 +80,14 @@ class Region(NamedTuple):
     """
 
     limit: float
+    side: str
     share: Ratio
     distances: dict[str, float]
     rules: tuple[Rule, ...]
 
 
 def region(values: np.ndarray, inputs: np.ndarray, names: Sequence[str], limit: float, replicates: int) -> Region:
-    """Describe the runs whose output lies above a limit.
+    """Describe the runs whose output lies above a limit, or those that keep it where they are fewer.
 
     Parameters
     ----------
@@ -101,17 +104,19 @@ def region(values: np.ndarray, inputs: np.ndarray, names: Sequence[str], limit: 
     Region
     """
     beyond = values > limit
+    side = "over" if beyond.mean() <= 0.5 else "within"
+    beyond = beyond if side == "over" else ~beyond
     parts = beyond.reshape(replicates, -1)
     share = pooled(parts.sum(axis=1).astype(float), np.full(replicates, float(parts.shape[1])))
     learning = np.repeat(np.arange(replicates) % 2 == 0, parts.shape[1]) if replicates > 1 else np.ones_like(beyond)
     testing = ~learning if replicates > 1 else learning
     if min(beyond[learning].sum(), (~beyond[learning]).sum()) < FEWEST:
-        return Region(limit, share, {}, ())
+        return Region(limit, side, share, {}, ())
     edges = np.quantile(inputs[:, learning], np.linspace(0, 1, EDGES + 1)[1:-1], axis=1).T
     bins = np.stack([np.searchsorted(edge, row, side="right") for edge, row in zip(edges, inputs, strict=True)])
     search = _Search(bins[:, learning], beyond[learning], edges, names)
     rules = [_measured(cuts, inputs, names, beyond, testing, replicates) for cuts in search.rules()]
-    return Region(limit, share, search.distances(), tuple(rules))
+    return Region(limit, side, share, search.distances(), tuple(rules))
 
 
 class _Search:

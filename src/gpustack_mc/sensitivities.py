@@ -29,6 +29,7 @@ TAIL = 0.9
 INTERACTING = 0.002
 _COSTS = {"own": ("cost_owned_usd",), "rent": ("cost_rented_usd",), "either": ("cost_owned_usd", "cost_rented_usd")}
 _OTHERS = ("training_days", "energy_mwh", "co2e_t")
+NOTHING = Ratio(*(np.zeros(()),) * 3)
 FILES = ("sensitivity.json", "drivers.png", "tornado.png")
 
 
@@ -247,6 +248,10 @@ class _Analysis:
                              "Use --scale raw.", Place("--scale log"))  # fmt: skip
         if self.wanted.scale != "auto":
             return self.wanted.scale
+        if self.correlated:
+            # Their total indices need not add up to 1, so that only widths say whether the draws are too few.
+            wide = any(_width(index) > drivers.WIDEST for index in inputs["raw"].values())
+            return "log" if known and wide else "raw"
         return drivers.scale({"sensitivity": {name: inputs["raw"]}, "sensitivity_log": {name: inputs["log"]}}, name)
 
     # ---- the parts ----
@@ -259,12 +264,21 @@ class _Analysis:
     def add_shapley(self, entries: dict[str, Any], rows: Mapping[str, int]) -> None:
         """Add Shapley effects of the inputs, and of the groups."""
         for key, players in (("inputs", self.singles), ("groups", self.sets)):
-            if not players:
-                continue
-            effects = shapley_effects(self.both, self.design, players)
+            # What changes no draw of any output gets nothing, without a run.
+            idle = [player for player in players if self.idle(player, key, entries)]
+            some = {player: keys for player, keys in players.items() if player not in idle}
+            effects = shapley_effects(self.both, self.design, some) if some else None
             for name, row in rows.items():
-                for i, player in enumerate(players):
-                    entries[name][key][player] |= _share(effects.at(i, row), "shapley")
+                shares = {player: effects.at(i, row) for i, player in enumerate(some)}
+                for player in players:
+                    entries[name][key][player] |= _share(shares.get(player, NOTHING), "shapley")
+
+    def idle(self, player: str, key: str, entries: Mapping[str, Any]) -> bool:
+        """Whether an input or a group without partners outside changes no output at all."""
+        members = np.isin(self.cube.names, (self.singles if key == "inputs" else self.sets)[player])
+        return not self.cube.copula.divides(members) and all(
+            entry[key][player]["ST"] == 0.0 for entry in entries.values()
+        )
 
     def add_pairs(self, sums: Sums, centre: np.ndarray, entries: dict[str, Any], rows: Mapping[str, int]) -> None:
         """Add the second-order indices of inputs that interact at all and have no partners."""
@@ -349,6 +363,11 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
+def _width(index: Mapping[str, Any]) -> float:
+    low, high = index["ST_interval_90"]
+    return high - low if low is not None else 0.0
+
+
 def _share(ratio: Ratio, name: str) -> dict[str, Any]:
     """Write a share of the variance with its interval; None where it is not known."""
     return {name: _number(ratio.value), f"{name}_interval_90": [_number(ratio.low), _number(ratio.high)]}
@@ -358,6 +377,7 @@ def _region(found: Region, question: str) -> dict[str, Any]:
     return {
         "limit": found.limit,
         "question": question,
+        "side": found.side,
         **_share(found.share, "share_of_runs"),
         "ks_distance": found.distances,
         "rules": [

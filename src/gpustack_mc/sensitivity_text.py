@@ -134,10 +134,9 @@ def _ends(entry: Mapping[str, Any], name: str) -> list[str]:
     bar, unit = entry["tornado"][name], entry["unit"]
     values = [bar[end]["median"] for end in ("at_5", "at_95")]
     step = formatting.step_for(entry["median"], unit)
-    errors = [bar[end]["median_error"] or 0.0 for end in ("at_5", "at_95")]
-    digits = [max(min(formatting.digits_for(value, value, value, error, unit), 3), 2)
-              for value, error in zip(values, errors, strict=True)]  # fmt: skip
-    return [formatting.with_unit(value, unit, d, step) for value, d in zip(values, digits, strict=True)]
+    # A third digit where two would not tell the ends of a short bar apart.
+    digits = 2 if abs(values[1] - values[0]) > 0.2 * abs(entry["median"]) else 3
+    return [formatting.with_unit(value, unit, digits, step) for value in values]
 
 
 def _afterwards(entry: Mapping[str, Any]) -> list[str]:
@@ -187,14 +186,15 @@ def _limit(found: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
 
 def _seldom(found: Mapping[str, Any], entry: Mapping[str, Any], name: str) -> str:
     share = found["share_of_runs"]
-    return (f"{share:.2%} of all runs exceed {_limit(found, entry)} of {called(name)}, {_LIMITS[found['question']]}: "
-            "nothing tells them apart reliably.")  # fmt: skip
+    many = "no run is" if share == 0 else f"{max(share, 1e-4):.2%} of all runs are"
+    return (f"{many[0].upper()}{many[1:]} {found['side']} {_limit(found, entry)} of {called(name)} "
+            f"({_LIMITS[found['question']]}): nothing tells them apart reliably.")  # fmt: skip
 
 
 def region_sentence(found: Mapping[str, Any], entry: Mapping[str, Any], name: str) -> str:
     """Say in one or two sentences which inputs put runs beyond a limit, and how much of the region that explains."""
     asked = f"{_LIMITS[found['question']]}; " if found["question"] else ""
-    head = f"Runs over {_limit(found, entry)} of {called(name)} ({asked}{_percent(found['share_of_runs'])} of all)"
+    head = f"Runs {found['side']} {_limit(found, entry)} of {called(name)} ({asked}{_percent(found['share_of_runs'])} of all)"
     if not found["rules"]:
         return f"{head} have no single input in common."
     first = found["rules"][0]
@@ -211,11 +211,11 @@ def region_sentence(found: Mapping[str, Any], entry: Mapping[str, Any], name: st
     if len(found["rules"]) > 1:
         second = found["rules"][1]
         said += (
-            f" With {_cuts(second['cuts'])}, {_percent(second['probability_inside'])} of runs are over it"
+            f" With {_cuts(second['cuts'])}, {_percent(second['probability_inside'])} of runs are {found['side']} it"
             f"{_interval(second, 'probability_inside')}; these are {_percent(second['share_of_region'])} of all that are."
         )
     else:
-        said += f" Of all runs like that {_percent(inside)} are over it."
+        said += f" Of all runs like that {_percent(inside)} are {found['side']} it."
     return said
 
 
@@ -223,9 +223,11 @@ def _cuts(cuts: Sequence[Mapping[str, Any]]) -> str:
     return " and ".join(f"{cut['name']} {cut['side']} {amount(cut['name'], cut['value'])}" for cut in cuts)
 
 
-def amount(key: str, value: float, digits: int = 2) -> str:
-    """Write a value of an input with its unit."""
-    return formatting.with_unit(value, BY_NAME[key.partition("@")[0]].unit, digits)
+def amount(key: str, value: float, near: float | None = None) -> str:
+    """Write a value of an input with its unit; in the display unit of a value near it, where one is given."""
+    unit = BY_NAME[key.partition("@")[0]].unit
+    digits = formatting.digits_for(value, value / 2, value * 2, 0.0, unit)
+    return formatting.with_unit(value, unit, digits, formatting.step_for(value if near is None else near, unit))
 
 
 def _percent(value: float | None) -> str:

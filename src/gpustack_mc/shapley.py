@@ -49,7 +49,8 @@ def shapley_effects(cube: Cube, design: Design, players: Mapping[str, Sequence[s
     design : Design
         The model is run ``design.samples * (players + 1)`` times.
     players : mapping of str to sequence of str
-        Inputs of each player; together all inputs, each once.
+        Inputs of each player, none twice. Inputs of no player are held, which is right only for those that change no
+        output.
     mass : float
         Probability of the intervals.
 
@@ -62,11 +63,11 @@ def shapley_effects(cube: Cube, design: Design, players: Mapping[str, Sequence[s
     Raises
     ------
     ValueError
-        The players do not divide the inputs among them.
+        An input belongs to two players.
     """
     masks = masks_of(cube, players)
-    if not (masks.sum(axis=0) == 1).all():
-        raise ValueError("every input must belong to exactly one player")
+    if (masks.sum(axis=0) > 1).any():
+        raise ValueError("an input belongs to two players")
 
     def replicate(number: int) -> np.ndarray:
         orders = np.random.default_rng([design.seed, _STREAM, number])
@@ -89,7 +90,9 @@ def _chunk(
     for step in range(count):
         joining = order[step]
         redrawn |= masks[joining].T
-        after = runs.y_b if step == count - 1 else cube.run(cube.copula.keep(runs.u_a, runs.u_b, ~redrawn))[1]
+        # All are redrawn at the last step, which makes B of A, unless inputs are held.
+        last = step == count - 1 and redrawn.all()
+        after = runs.y_b if last else cube.run(cube.copula.keep(runs.u_a, runs.u_b, ~redrawn))[1]
         gains = 0.5 * (before - after) * (2 * runs.y_a - before - after)
         for output, gain in enumerate(gains):
             found[:, output] += np.bincount(joining, weights=gain, minlength=count)
