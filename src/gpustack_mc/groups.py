@@ -56,8 +56,10 @@ def from_options(texts: Sequence[str], problem: Problem, varying: Sequence[str])
     owner: dict[str, str] = {}
     for text in texts:
         name, keys = _read(text, problem, varying)
-        if name in found or name == REST:
-            fix = "Give each group a name of its own." if name in found else "It is what no group holds; name it else."
+        if name == REST:
+            raise InputError("bad-group", f"{REST} is what no group holds.", "Choose another name.", _place(text))
+        if name in found:
+            fix = "Give each group a name of its own."
             raise InputError("bad-group", f"there is a group {units.shown(name)} already.", fix, _place(text))
         for key in keys:
             if key in owner:

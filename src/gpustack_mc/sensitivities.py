@@ -1,5 +1,6 @@
 """``gpustack-mc sensitivity``: which inputs, and which groups of them, make the outputs of a scenario uncertain."""
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import drivers, groups, sobol, storage, units, variance_split
+from gpustack_mc import drivers, groups, salib_bridge, sobol, storage, units, variance_split
 from gpustack_mc.cube import Cube, LogCube, ModelCube, chunks, each_replicate, sample
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, Place, did_you_mean
@@ -30,7 +31,7 @@ INTERACTING = 0.002
 _COSTS = {"own": ("cost_owned_usd",), "rent": ("cost_rented_usd",), "either": ("cost_owned_usd", "cost_rented_usd")}
 _OTHERS = ("training_days", "energy_mwh", "co2e_t")
 NOTHING = Ratio(*(np.zeros(()),) * 3)
-FILES = ("sensitivity.json", "drivers.png", "tornado.png")
+SALIB_FILES = ("salib.json", "salib.npz")
 
 
 class Wanted(NamedTuple):
@@ -50,6 +51,8 @@ class Wanted(NamedTuple):
     scale : {"auto", "raw", "log"}
         Whose variance is divided: that of an output or of its logarithm; ``auto`` takes the logarithm where the
         variance of the output rests on too few draws.
+    salib : bool
+        Whether to write the scenario for SALib as well, see `gpustack_mc.salib_bridge.write`.
     """
 
     outputs: tuple[str, ...] = ()
@@ -60,6 +63,7 @@ class Wanted(NamedTuple):
     tornado: bool = True
     regional: bool = True
     scale: str = "auto"
+    salib: bool = False
 
 
 def run_sensitivity(
@@ -83,7 +87,7 @@ def run_sensitivity(
     samples, seed
         Of the design.
     out : Path, optional
-        Folder for `FILES`; ``reports/<name of the file>`` when omitted.
+        Folder for ``sensitivity.json`` and pictures; ``reports/<name of the file>`` when omitted.
     with_files : bool
         Whether to write at all.
     calibration : Path, optional
@@ -110,12 +114,23 @@ def run_sensitivity(
                          Place("sensitivity"))  # fmt: skip
     named = groups.from_options(wanted.groups, problem, cube.names)
     sets = named if wanted.groups else groups.by_domain(problem, cube.names) if wanted.domains else {}
+    if wanted.salib:
+        if not with_files:
+            raise InputError("bad-option", "it writes files.", "Leave out --no-files.", Place("--salib"))
+        salib_bridge.to_salib(problem)
     folder = out if out is not None else Path("reports") / storage.slug(storage.stem(source, problem.name))
+    made = with_files and not folder.exists()
     if with_files:
         storage.require_folder(folder)
-    found = _Analysis(problem, cube, outputs, sets, wanted, make_design(samples, seed=seed)).found()
-    if with_files:
-        _write(found, folder)
+    try:
+        found = _Analysis(problem, cube, outputs, sets, wanted, make_design(samples, seed=seed)).found()
+        if with_files:
+            _write(found, folder, problem, wanted)
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
     return found
 
 
@@ -129,6 +144,9 @@ def _outputs(names: Sequence[str], problem: Problem) -> tuple[str, ...]:
             found += costs
         elif plain in problem.outputs:
             found.append(plain)
+        elif plain in problem.inputs:
+            raise InputError("unknown-output", f"{plain} is an input.", "Name an output, such as cost.",
+                             Place("sensitivity"))  # fmt: skip
         else:
             fix = f"{did_you_mean(plain, problem.outputs)} `gpustack-mc quantities` lists all."
             raise InputError("unknown-output", f"the scenario has no output {units.shown(name)}.", fix,
@@ -392,15 +410,18 @@ def _region(found: Region, question: str) -> dict[str, Any]:
     }
 
 
-def _write(found: dict[str, Any], folder: Path) -> None:
-    """Write the numbers and the pictures, all of them or none."""
-    drawn = FILES if any("tornado" in entry for entry in found["outputs"].values()) else FILES[:2]
-    paths = [folder / name for name in drawn]
+def _write(found: dict[str, Any], folder: Path, problem: Problem, wanted: Wanted) -> None:
+    """Write the numbers, the pictures and what SALib reads, all of them or none."""
+    names = ["sensitivity.json", "drivers.png", *["tornado.png"] * wanted.tornado, *SALIB_FILES * wanted.salib]
+    paths = [folder / name for name in names]
     found["files"] = [str(path) for path in paths]
-    with storage.replacing_all(paths) as (data, *pictures):
-        data.write_text(json.dumps(found, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    with storage.replacing_all(paths) as files:
+        file = dict(zip(names, files, strict=True))
+        file["sensitivity.json"].write_text(json.dumps(found, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        if wanted.salib:
+            salib_bridge.write(problem, list(found["outputs"]), found["seed"], *(file[name] for name in SALIB_FILES))
         from gpustack_mc import pages, sensitivity_figure
 
-        for draw, path in zip((sensitivity_figure.driver_plot, sensitivity_figure.tornado_plot), pictures,
-                              strict=False):  # fmt: skip
-            pages.save(draw(found), path)
+        pages.save(sensitivity_figure.driver_plot(found), file["drivers.png"])
+        if wanted.tornado:
+            pages.save(sensitivity_figure.tornado_plot(found), file["tornado.png"])

@@ -158,7 +158,8 @@ def _afterwards(entry: Mapping[str, Any]) -> list[str]:
         more = len(entry["second_order"]) - len(pairs)
         said = f"; and {more} smaller" if more > 0 else ""
         counted = formatting.plural(entry["pairs_examined"], "pair")
-        lines.append(f"Second order (S2), above the noise of {counted}: {', '.join(pairs) or 'none'}{said}.")
+        lines.append(f"Second order (S2), above the noise of {counted}: {', '.join(pairs) or 'none'}{said}."
+                     if entry["pairs_examined"] else "Second order (S2): no two independent inputs interact.")  # fmt: skip
     return lines
 
 

@@ -31,6 +31,7 @@ from gpustack_mc.commands.options import (
 @click.option("--regional/--no-regional", default=True, help="What runs beyond a limit have in common  [yes].")
 @click.option("--scale", type=click.Choice(["auto", "raw", "log"]), default="auto", show_default=True,
               help="Divide the variance of the output or of its logarithm.")  # fmt: skip
+@click.option("--salib", is_flag=True, help="Write the scenario and a sample for SALib as well.")
 @limit_options
 @json_option
 @samples_option
