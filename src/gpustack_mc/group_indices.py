@@ -35,10 +35,11 @@ class Sums(NamedTuple):
 
 
 def squares(base: sobol.VarianceSums) -> np.ndarray:
-    """Sums of squared deviations from the mean of all, half of those over A and B; shape (replicates, outputs)."""
+    """Number of points times the variance, a part from each replicate; shape (replicates, outputs)."""
     values = 2.0 * np.asarray(base.count)[:, None]
     mean = base.linear.sum(axis=0) / values.sum(axis=0)
-    return (base.square - 2 * mean * base.linear + values * mean**2) / 2
+    deviations = base.square - 2 * mean * base.linear + values * mean**2
+    return deviations / 2 * values.sum() / (values.sum() - 1)
 
 
 def alone_together(sums: Sums, members: Sequence[int]) -> Ratio:

@@ -160,9 +160,7 @@ class _Search:
         """Best corner of the plane of two inputs, each cut on the side on which the region lies."""
         below = [self.gap[k, np.abs(self.gap[k]).argmax()] > 0 for k in (i, j)]
         # Mirrored where the region lies above, so that the corner always starts at bin 0.
-        a, b = (
-            self.bins[k] if side else EDGES - 1 - self.bins[k] for k, side in zip((i, j), below, strict=True)
-        )
+        a, b = (self.bins[k] if side else EDGES - 1 - self.bins[k] for k, side in zip((i, j), below, strict=True))
         tables = []
         for side in (self.beyond, ~self.beyond):
             counts = np.bincount(a[side] * EDGES + b[side], minlength=EDGES**2).reshape(EDGES, EDGES)

@@ -1,8 +1,8 @@
 """SALib's ``problem`` from a scenario and back, and designs in SALib's order that its estimators read.
 
-SALib (https://salib.readthedocs.io) knows fewer distributions than scenarios have. An input of a family that it lacks is
-exported as its probability, uniform between 0 and 1, and named in ``probabilities``; `evaluate` turns it into a value.
-SALib draws inputs independently, so scenarios with correlations have no such form.
+SALib (https://salib.readthedocs.io) knows fewer distributions than scenarios have. An input of a family that it lacks
+is exported as its probability, uniform between 0 and 1, and named in ``probabilities``; `evaluate` turns it into a
+value. SALib draws inputs independently, so scenarios with correlations have no such form.
 """
 
 import json

@@ -9,8 +9,8 @@ zero, point by point, where the two inputs do not interact, and so is the noise.
 References
 ----------
 A. Saltelli et al. (2010), Variance based sensitivity analysis of model output, Computer Physics Communications 181,
-259-270. R. Liu and A. B. Owen (2006), Estimating mean dimensionality of analysis of variance decompositions, J. American
-Statistical Association 101, 712-721 (double differences).
+259-270. R. Liu and A. B. Owen (2006), Estimating mean dimensionality of analysis of variance decompositions, J.
+American Statistical Association 101, 712-721 (double differences).
 """
 
 from collections.abc import Sequence
@@ -49,9 +49,7 @@ class Pairs(NamedTuple):
     above_noise: np.ndarray
 
 
-def second_order(
-    cube: Cube, design: Design, inputs: Sequence[str], base: VarianceSums, centre: np.ndarray
-) -> Pairs:
+def second_order(cube: Cube, design: Design, inputs: Sequence[str], base: VarianceSums, centre: np.ndarray) -> Pairs:
     """Estimate the second-order indices of all pairs of some independent inputs.
 
     Parameters

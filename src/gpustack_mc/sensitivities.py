@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpustack_mc import drivers, groups, salib_bridge, sobol, storage, units, variance_split
-from gpustack_mc.cube import Cube, LogCube, ModelCube, chunks, each_replicate, sample
+from gpustack_mc.cube import LogCube, ModelCube, chunks, each_replicate, sample
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, Place, did_you_mean
 from gpustack_mc.group_indices import Sums, alone_together, group_indices
@@ -69,7 +69,7 @@ class Wanted(NamedTuple):
 def run_sensitivity(
     source: str | Path,
     overrides: Iterable[str] = (),
-    wanted: Wanted = Wanted(),
+    wanted: Wanted | None = None,
     *,
     samples: int = 65_536,
     seed: int = 0,
@@ -103,6 +103,7 @@ def run_sensitivity(
     InputError
         The scenario or an option is wrong, or an output does not vary.
     """
+    wanted = wanted or Wanted()
     problem = load_scenario(source, overrides, calibration)
     if not SAMPLES[0] <= samples <= SAMPLES[1]:
         message = f"{samples:,} is not between {SAMPLES[0]:,} and {SAMPLES[1]:,}."
@@ -300,11 +301,13 @@ class _Analysis:
 
     def add_pairs(self, sums: Sums, centre: np.ndarray, entries: dict[str, Any], rows: Mapping[str, int]) -> None:
         """Add the second-order indices of inputs that interact at all and have no partners."""
-        free = [key for key in self.singles if key not in self.correlated]
+        tables = [entry["inputs"] for entry in entries.values()]
         some = [
-            key for key in free
-            if any((e["inputs"][key]["ST"] or 0) - (e["inputs"][key]["S1"] or 0) > INTERACTING for e in entries.values())
-        ]  # fmt: skip
+            key
+            for key in self.singles
+            if key not in self.correlated
+            and any((table[key]["ST"] or 0.0) - (table[key]["S1"] or 0.0) > INTERACTING for table in tables)
+        ]
         pairs = second_order(self.both, self.design, some, sums.base, centre) if len(some) > 1 else None
         for name, row in rows.items():
             told = [

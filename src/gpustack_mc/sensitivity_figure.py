@@ -120,9 +120,7 @@ def _bars(axes: "Axes", indices: Sequence[Mapping[str, Any] | None], share: str)
                               markeredgecolor=pages.INK, markeredgewidth=1.0, zorder=4, clip_on=False)  # fmt: skip
 
 
-def _bar(
-    axes: "Axes", i: int, index: Mapping[str, Any], kind: str, thickness: float, color: str, shift: float
-) -> None:
+def _bar(axes: "Axes", i: int, index: Mapping[str, Any], kind: str, thickness: float, color: str, shift: float) -> None:
     value = index[kind]
     if value is None:
         return
@@ -200,13 +198,15 @@ def tornado_plot(found: Found) -> "Figure":
             left, start = pages.MARGIN + column * (room + _GAP), top - below
             pages.write(figure, left, start - 0.08,
                         pages.Block([pages.fit(BY_NAME[name].short, room, 9, "bold")], 9, "bold"))  # fmt: skip
-            axes = pages.place_axes(figure, left + _LABELS, start - _TITLE + 0.1, room - _LABELS, len(bars[name]) * _BAR)
+            axes = pages.place_axes(
+                figure, left + _LABELS, start - _TITLE + 0.1, room - _LABELS, len(bars[name]) * _BAR
+            )
             _tornado(axes, found["outputs"][name], name, bars[name])
     return figure
 
 
 def _packed(heights: Mapping[str, float], columns: int) -> tuple[dict[str, tuple[int, float]], float]:
-    """Place panels one after the other in the column that is shortest; returns (column, inches from the top), height."""
+    """Place panels in the column that is shortest so far; returns (column, inches from the top) of each, and height."""
     filled = [0.0] * columns
     places = {}
     for name, height in heights.items():

@@ -158,8 +158,10 @@ def _afterwards(entry: Mapping[str, Any]) -> list[str]:
         more = len(entry["second_order"]) - len(pairs)
         said = f"; and {more} smaller" if more > 0 else ""
         counted = formatting.plural(entry["pairs_examined"], "pair")
-        lines.append(f"Second order (S2), above the noise of {counted}: {', '.join(pairs) or 'none'}{said}."
-                     if entry["pairs_examined"] else "Second order (S2): no two independent inputs interact.")  # fmt: skip
+        if entry["pairs_examined"]:
+            lines.append(f"Second order (S2), above the noise of {counted}: {', '.join(pairs) or 'none'}{said}.")
+        else:
+            lines.append("Second order (S2): no two independent inputs interact.")
     return lines
 
 
@@ -195,7 +197,8 @@ def _seldom(found: Mapping[str, Any], entry: Mapping[str, Any], name: str) -> st
 def region_sentence(found: Mapping[str, Any], entry: Mapping[str, Any], name: str) -> str:
     """Say in one or two sentences which inputs put runs beyond a limit, and how much of the region that explains."""
     asked = f"{_LIMITS[found['question']]}; " if found["question"] else ""
-    head = f"Runs {found['side']} {_limit(found, entry)} of {called(name)} ({asked}{_percent(found['share_of_runs'])} of all)"
+    head = f"Runs {found['side']} {_limit(found, entry)} of {called(name)}"
+    head += f" ({asked}{_percent(found['share_of_runs'])} of all)"
     if not found["rules"]:
         return f"{head} have no single input in common."
     first = found["rules"][0]
@@ -213,7 +216,7 @@ def region_sentence(found: Mapping[str, Any], entry: Mapping[str, Any], name: st
         second = found["rules"][1]
         said += (
             f" With {_cuts(second['cuts'])}, {_percent(second['probability_inside'])} of runs are {found['side']} it"
-            f"{_interval(second, 'probability_inside')}; these are {_percent(second['share_of_region'])} of all that are."
+            f"{_interval(second, 'probability_inside')}; these are {_percent(second['share_of_region'])} of all such."
         )
     else:
         said += f" Of all runs like that {_percent(inside)} are {found['side']} it."

@@ -1,8 +1,8 @@
 r"""How much of an output's variance is not known about populations, and how much differs from run to run.
 
 A fitted prior says which share :math:`e_i` of its variance, on its working scale, better-known populations would
-remove (epistemic); the rest is how their members differ, which no further data remove. Inputs that state no share (entered,
-calibrated, or fitted in closed form) are a third part of their own. The normal scores of the inputs are then sums of
+remove (epistemic); the rest is how their members differ, which no further data remove. Inputs that state no share
+(entered, calibrated, or fitted in closed form) are a third part of their own. The normal scores of the inputs are then sums of
 independent parts, :math:`z = \sum_p g_p` with covariances :math:`C_p` that add up to the correlation matrix
 :math:`C` and have the shares :math:`s_{pi}` of the inputs on their diagonals. Two runs that share the part :math:`p`
 have scores with covariance :math:`C_p`, so that its closed first-order index is
@@ -17,8 +17,8 @@ to which part a correlation belongs; it is taken to be equally strong in all of 
 .. math::
     (C_p)_{ij} = \sqrt{s_{pi} s_{pj}}\, R_{ij}, \qquad R_{ij} = C_{ij} \Big/ \sum_p \sqrt{s_{pi} s_{pj}} .
 
-That has no solution where :math:`R` is no correlation matrix, as when an input whose shares are known is correlated with
-one whose shares are not: such inputs are then not separated. What is left of the variance is due to interactions
+That has no solution where :math:`R` is no correlation matrix, as when an input whose shares are known is correlated
+with one whose shares are not: such inputs are then not separated. What is left of the variance is due to interactions
 between the parts.
 
 References
