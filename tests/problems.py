@@ -1,6 +1,8 @@
 """Models whose mean, variance and Sobol' indices are known in closed form."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from math import factorial
 from typing import NamedTuple
 
 import numpy as np
@@ -124,4 +126,89 @@ PROBLEMS = {
     "lognormal product": lognormal_product(0.5, 0.4, 0.3, 0.2, 0.1),
     "log of lognormal product": log_lognormal_product(0.5, 0.4, 0.3, 0.2, 0.1, mu=2.0),
     "linear": linear(10.0, 4.0, 2.0, 1.0),
+}
+
+
+# ---- correlated inputs -------------------------------------------------------------------------------------------
+
+
+class Dependent(NamedTuple):
+    """A model of inputs with a Gaussian copula whose conditional variances are exact.
+
+    Attributes
+    ----------
+    function : callable
+        Correlated points of the unit cube (inputs, n) to the output (1, n).
+    correlation : numpy.ndarray, shape (inputs, inputs)
+        Of the normal scores.
+    explained : callable
+        From places of inputs S to Var(E[Y | X_S]), in the square of the output's unit.
+    mean : float
+    """
+
+    function: Callable[[np.ndarray], np.ndarray]
+    correlation: np.ndarray
+    explained: Callable[[Sequence[int]], float]
+    mean: float
+
+    @property
+    def names(self) -> list[str]:
+        return [f"x{i}" for i in range(len(self.correlation))]
+
+    @property
+    def variance(self) -> float:
+        return self.explained(range(len(self.correlation)))
+
+    def first(self, group: Sequence[int]) -> float:
+        """Closed first-order index of a group."""
+        return self.explained(group) / self.variance
+
+    def total(self, group: Sequence[int]) -> float:
+        """Total index of a group: 1 less the closed index of all others."""
+        return 1 - self.first([i for i in range(len(self.correlation)) if i not in group])
+
+    def shapley(self) -> np.ndarray:
+        return shapley(self.explained, len(self.correlation)) / self.variance
+
+
+def shapley(explained: Callable[[Sequence[int]], float], players: int) -> np.ndarray:
+    """Shapley values by the sum over all coalitions (Owen and Prieur 2017, equation 3)."""
+    found = np.zeros(players)
+    for player in range(players):
+        others = [i for i in range(players) if i != player]
+        for size in range(players):
+            weight = factorial(size) * factorial(players - size - 1) / factorial(players)
+            for group in combinations(others, size):
+                found[player] += weight * (explained((*group, player)) - explained(group))
+    return found
+
+
+def _known(slopes: np.ndarray, correlation: np.ndarray, group: Sequence[int]) -> float:
+    """Variance of the mean of a sum of slopes times normal scores, given some of the scores."""
+    group = list(group)
+    if not group:
+        return 0.0
+    shared = correlation[group] @ slopes
+    return float(shared @ np.linalg.solve(correlation[np.ix_(group, group)], shared))
+
+
+def linear_gaussian(slopes: Sequence[float], correlation: np.ndarray) -> Dependent:
+    """Sum of correlated normal inputs (Owen and Prieur 2017, section 4)."""
+    slopes, correlation = np.array(slopes, dtype=float), np.array(correlation, dtype=float)
+    return Dependent(lambda u: (slopes @ ndtri(u))[None], correlation,
+                     lambda group: _known(slopes, correlation, group), 0.0)  # fmt: skip
+
+
+def dependent_lognormals(slopes: Sequence[float], correlation: np.ndarray) -> Dependent:
+    """Product of correlated lognormal factors, the shape of a cost: the exponential of `linear_gaussian`."""
+    log = linear_gaussian(slopes, correlation)
+    mean = float(np.exp(log.variance / 2))
+    return Dependent(lambda u: np.exp(log.function(u)), log.correlation,
+                     lambda group: mean**2 * float(np.expm1(log.explained(group))), mean)  # fmt: skip
+
+
+CORRELATION = np.array([[1, 0.6, 0, 0], [0.6, 1, -0.3, 0], [0, -0.3, 1, 0], [0, 0, 0, 1.0]])
+DEPENDENT = {
+    "linear Gaussian": linear_gaussian([1.0, 2.0, -1.0, 0.5], CORRELATION),
+    "lognormal product": dependent_lognormals([0.3, 0.4, -0.3, 0.2], CORRELATION),
 }

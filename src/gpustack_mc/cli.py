@@ -11,6 +11,7 @@ import click
 
 from gpustack_mc import __version__, interruption
 from gpustack_mc.commands import decide, forecast, lists, trust
+from gpustack_mc.commands.sensitivity import sensitivity
 from gpustack_mc.errors import GpustackError, InputErrors
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -24,7 +25,7 @@ def cli() -> None:
 
 _COMMANDS = (
     *(forecast.run, forecast.check, forecast.report, forecast.explain, forecast.cite, forecast.init),
-    *(decide.compare, decide.sites, decide.solve, decide.measure, decide.plan),
+    *(decide.compare, decide.sites, decide.solve, decide.measure, decide.plan, sensitivity),
     *(trust.validate, trust.calibrate, trust.priors, trust.reproduce),
     *(lists.quantities, lists.accelerators, lists.regions, lists.scenarios, lists.schema),
 )

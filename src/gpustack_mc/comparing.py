@@ -132,7 +132,7 @@ def paired_tree(
     if len(problems) > MOST_SCENARIOS:
         found = f"there are {len(problems)} scenarios to compare."
         raise InputError("too-many", found, f"Compare 2 to {MOST_SCENARIOS}.")
-    require_alike(problems, OUTPUTS)
+    require_alike(problems, shared_outputs(problems))
     cases = tuple(Case(label(i), problem.name, problem) for i, problem in enumerate(problems))
     pairing = Pairing(problems, design, choice)
     compared = Compared(cases, (), (), pairing.draws(), None, choice, None)
