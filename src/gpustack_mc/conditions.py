@@ -13,7 +13,7 @@ The grammar, which a few regular expressions read (nothing is evaluated as code)
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -210,6 +210,11 @@ def holds(condition: Condition, values: Callable[[str], np.ndarray]) -> np.ndarr
     numpy.ndarray of bool, shape (draws,)
     """
     return np.logical_and.reduce([OPERATORS[term.op](values(term.output), term.limit) for term in condition.terms])
+
+
+def holds_all(terms: Sequence[Term], outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Say for each draw whether comparisons all hold; see `holds`."""
+    return holds(Condition("", tuple(terms)), outputs.__getitem__)
 
 
 def scope_of(condition: Condition) -> str:
