@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gpustack_mc import __version__
-from gpustack_mc.commands import decide, forecast, lists, trust
+from gpustack_mc.commands import decide, forecast, lists, many, trust
 from gpustack_mc.errors import GpustackError, InputErrors
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -25,7 +25,7 @@ def cli() -> None:
 
 _COMMANDS = (
     *(forecast.run, forecast.check, forecast.report, forecast.explain, forecast.cite, forecast.init),
-    *(decide.compare, decide.sites, decide.solve, decide.measure),
+    *(decide.compare, decide.sites, decide.solve, decide.measure, many.sweep),
     *(trust.validate, trust.calibrate, trust.priors),
     *(lists.quantities, lists.accelerators, lists.regions, lists.scenarios, lists.schema),
 )

@@ -1,0 +1,129 @@
+"""What a sweep found, as text: the range of each output over the scenarios, and who stands at its ends."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpustack_mc import formatting
+from gpustack_mc.quantities import BY_NAME
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+# So many scenarios are told one by one.
+FEW = 24
+_TOLD = ("training_days", "energy_mwh", "co2e_t", "cost_owned_usd", "cost_rented_usd")
+_SKIPPED = 10
+_WIDTH = 44
+
+
+def digest(dataset: "xr.Dataset") -> dict[str, Any]:
+    """Return what `text` tells of a sweep: each output's range over scenarios, and each scenario where they are few."""
+    outputs = [str(name) for name in dataset["output"].values]
+    found: dict[str, Any] = {"outputs": {}, "questions": {}}
+    value, names = dataset["value"].values, dataset["name"].values
+    statistics = [str(name) for name in dataset["statistic"].values]
+    for j, name in enumerate(outputs):
+        medians = value[:, j, statistics.index("q0.5")]
+        if np.isnan(medians).all():
+            continue
+        ends = {"lowest": int(np.nanargmin(medians)), "highest": int(np.nanargmax(medians))}
+        found["outputs"][name] = {
+            "unit": BY_NAME[name].unit,
+            "scope": BY_NAME[name].scope,
+            **{end: {"scenario": str(names[i])} | _spread(value[i, j], statistics) for end, i in ends.items()},
+        }
+    for j, name in enumerate(dataset["question"].values if "question" in dataset.coords else ()):
+        chances = dataset["probability"].values[:, j]
+        known = chances[~np.isnan(chances)]
+        found["questions"][str(name)] = {
+            "likely": int((known >= 0.9).sum()),
+            "unlikely": int((known <= 0.1).sum()),
+            "scenarios": len(known),
+        }
+    if len(names) <= FEW:
+        told = [name for name in (*_TOLD, *outputs) if name in outputs][: len(_TOLD)]
+        told = list(dict.fromkeys(told))
+        found["each"] = {
+            str(scenario): {name: _spread(value[i, outputs.index(name)], statistics) for name in told}
+            for i, scenario in enumerate(names)
+            if not np.isnan(value[i]).all()
+        }
+    return found
+
+
+def _spread(row: np.ndarray, statistics: list[str]) -> dict[str, Any]:
+    got = dict(zip(statistics, row.tolist(), strict=True))
+    return {
+        "median": got["q0.5"],
+        "interval_50": [got["q0.25"], got["q0.75"]],
+        "interval_90": [got["q0.05"], got["q0.95"]],
+        "monte_carlo_error": [got[f"{name}_error"] for name in ("q0.05", "q0.5", "q0.95")],
+    }
+
+
+def text(summary: dict[str, Any]) -> str:
+    """Return the report of a sweep for a terminal."""
+    lines = [_title(summary), ""]
+    lines += _each(summary) if "each" in summary else _ranges(summary)
+    if summary["questions"]:
+        lines += ["", "  questions"]
+        for name, found in summary["questions"].items():
+            of = formatting.plural(found["scenarios"], "scenario")
+            lines.append(f"  {name}: kept with 90% or more by {found['likely']:,} of {of}, "
+                         f"with 10% or less by {found['unlikely']:,}")  # fmt: skip
+    lines += _skipped(summary)
+    lines += [f"  note: {note}." for note in summary["notes"]]
+    lines += ["", *(f"  wrote {file}" for file in summary["files"])]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _title(summary: dict[str, Any]) -> str:
+    axes = [f"{axis['name']} {axis['length']:,}" for axis in summary["axes"]]
+    of = f" ({' x '.join(axes)})" if axes else f" from {summary['table']}" if summary["table"] else ""
+    ran = formatting.plural(summary["ran"], "scenario")
+    return f"{summary['name']}: {ran}{of}, {summary['samples']:,} shared draws each. Medians and 90% intervals."
+
+
+def _each(summary: dict[str, Any]) -> list[str]:
+    rows = summary["each"]
+    names = list(next(iter(rows.values()), {}))
+    cells = [[name[:_WIDTH], *(_cell(row[output], output) for output in names)] for name, row in rows.items()]
+    return _table(["", *(BY_NAME[name].short for name in names)], cells)
+
+
+def _ranges(summary: dict[str, Any]) -> list[str]:
+    cells = []
+    for name, found in summary["outputs"].items():
+        for end in ("lowest", "highest"):
+            label = BY_NAME[name].short if end == "lowest" else ""
+            cells.append([label, end, _cell(found[end], name), found[end]["scenario"][:60]])
+    return _table(["", "", "median (90% interval)", "scenario"], cells)
+
+
+def _cell(spread: dict[str, Any], name: str) -> str:
+    low, high = spread["interval_90"]
+    unit = BY_NAME[name].unit
+    step = formatting.step_for(spread["median"], unit)
+    errors = [error if error == error else 0.0 for error in spread["monte_carlo_error"]]
+    values = (low, spread["median"], high)
+    digits = [formatting.digits_for(v, low, high, e, unit) for v, e in zip(values, errors, strict=True)]
+    middle = formatting.with_unit(spread["median"], unit, digits[1], step)
+    return f"{middle} ({formatting.interval(low, high, unit, (digits[0], digits[2]), step)})" if low < high else middle
+
+
+def _table(header: list[str], rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in [header, *rows]]  # fmt: skip
+
+
+def _skipped(summary: dict[str, Any]) -> list[str]:
+    if not summary["skipped_count"]:
+        return []
+    said = ["", f"  not run: {formatting.plural(summary['skipped_count'], 'scenario')}"]
+    for skip in summary["skipped"][:_SKIPPED]:
+        where = f"line {skip['line']}" if skip["line"] is not None else skip["name"]
+        said.append(f"    {where}: {skip['reason']}")
+    more = summary["skipped_count"] - min(_SKIPPED, len(summary["skipped"]))
+    return [*said, *([f"    and {more:,} more, see skipped.csv"] if more > 0 else [])]
