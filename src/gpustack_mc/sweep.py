@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import xarray as xr
 
 from gpustack_mc import result, storage, sweep_text
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import GpustackError, InputError, option_place
+from gpustack_mc.portfolio_spec import PortfolioSpec
 from gpustack_mc.sweep_engine import CHUNK, SAMPLES, Chunk, Engine, Settings
 from gpustack_mc.sweep_spec import Sweep, find_outputs, read_sweep
 from gpustack_mc.sweep_store import (
@@ -48,6 +50,7 @@ def run_sweep(
     sensitivity: bool = False,
     draws: bool = False,
     out: Path | None = None,
+    total: bool = False,
     with_plots: bool = True,
     calibration: Path | None = None,
     scheduler: str = "",
@@ -71,6 +74,8 @@ def run_sweep(
         Whether to keep all draws of the outputs.
     out : Path, optional
         Folder of the results.
+    total : bool
+        Whether to add the scenarios up, also where the file does not say so.
     with_plots : bool
         Whether to draw pictures.
     calibration : Path, optional
@@ -91,6 +96,9 @@ def run_sweep(
         place = option_place("--outputs", outputs)
         sweep = sweep._replace(outputs=find_outputs(
             outputs, lambda message, fix: InputError("unknown-output", message, fix, place)))  # fmt: skip
+    if total and sweep.portfolio is None:
+        sweep = sweep._replace(portfolio=PortfolioSpec({}, False), text=sweep.text + "\n# --total")
+    limits = _limits(sweep)
     settings = Settings(_design(samples, seed), sensitivity, draws)
     _require_room(sweep, settings)
     folder = out if out is not None else Path("reports") / storage.slug(f"sweep {storage.stem(source, sweep.name)}")
@@ -101,7 +109,7 @@ def run_sweep(
         return Done(summary, sweep_text.text(summary))
     engine = Engine(sweep, settings)
     _compute(store, engine, scheduler, progress)
-    return _finish(store, engine, with_plots)
+    return _finish(store, engine, with_plots, limits)
 
 
 def _design(samples: int, seed: int) -> Any:
@@ -109,6 +117,18 @@ def _design(samples: int, seed: int) -> Any:
         raise InputError("bad-samples", f"--samples {samples:,} is not between {SAMPLES[0]} and {SAMPLES[1]:,}.",
                          "16384 gives a median to about half a percent.")  # fmt: skip
     return make_design(samples, "sobol", seed)
+
+
+def _limits(sweep: Sweep) -> dict[str, float]:
+    """Return the limits of the portfolio, refusing one of too many scenarios before anything is run."""
+    if sweep.portfolio is None:
+        return {}
+    from gpustack_mc import portfolio
+
+    if sweep.count > portfolio.MOST:
+        raise InputError("too-many", f"a portfolio of {sweep.count:,} scenarios.",
+                         f"Take at most {portfolio.MOST}: totals need how every two of them are correlated.")  # fmt: skip
+    return portfolio.limits_of(sweep.portfolio)
 
 
 def _require_room(sweep: Sweep, settings: Settings) -> None:
@@ -148,7 +168,7 @@ def _engine_of(engine: Engine, scheduler: str) -> Compute:
 # ---- the end ------------------------------------------------------------------------------------------------------
 
 
-def _finish(store: Store, engine: Engine, with_plots: bool) -> Done:
+def _finish(store: Store, engine: Engine, with_plots: bool, limits: dict[str, float]) -> Done:
     dataset, skipped = gathered(store, engine)
     if len(skipped) >= engine.sweep.count + len(engine.sweep.unread):
         raise InputError("no-scenario", f"no scenario could be run; the first: {skipped[0].reason}")
@@ -156,6 +176,12 @@ def _finish(store: Store, engine: Engine, with_plots: bool) -> Done:
     pictures = _pictures(dataset) if with_plots else {}
     files = [store.folder / name for name in (*names, *pictures, RECORD)]
     summary = _summary(dataset, skipped, engine, store) | {"files": [str(file) for file in files]}
+    if engine.sweep.portfolio is not None:
+        from gpustack_mc import portfolio
+
+        running = np.flatnonzero(np.isfinite(dataset["value"].values).any(axis=(1, 2)))
+        problems = [engine.loader.problem(int(number)) for number in running]
+        summary["portfolio"] = portfolio.totals(problems, engine.settings.design, engine.sweep.portfolio, limits)
     try:
         with storage.replacing_all(files) as written:
             paths = dict(zip([file.name for file in files], written, strict=True))

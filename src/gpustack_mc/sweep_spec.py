@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,7 +130,12 @@ def shown(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {shown(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(shown(part) for part in value) + "]"
-    return f"{value:,}" if isinstance(value, int) and abs(value) < 1e6 else f"{value:.12g}"
+    if value == int(value) and abs(value) < 1e6:
+        return f"{int(value):,}"
+    plain = f"{value:.12g}"
+    mantissa, _, exponent = f"{value:.11e}".partition("e")
+    scientific = f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return scientific if len(scientific) < len(plain) else plain
 
 
 def read_sweep(source: str | Path, overrides: Sequence[str] = (), priors: Any = None) -> Sweep:
@@ -360,8 +366,7 @@ class _Spec:
                 found = [math.exp(math.log(first) + share * (math.log(last) - math.log(first))) for share in shares]
             else:
                 found = [first + share * (last - first) for share in shares]
-            # Twelve digits, so that 0.1 + 0.2 is 0.3 and the ends are those that were stated.
-            return [first, *(float(f"{number:.12g}") for number in found[1:-1]), last]
+            return _readable(found, first, last)
         step, unit = self.amount((*where, "step"), value["step"])
         if log or not step > 0 or unit not in ("", self.amount(where, value["from"])[1]):
             raise self.fail((*where, "step"), "must be above 0, in the unit of from, on a linear range.")
@@ -379,6 +384,16 @@ class _Spec:
             return float(found[1].replace("_", "")), found[2]  # type: ignore[index]
         except (TypeError, ValueError):
             raise self.fail(where, f"{units.shown(value)} is not a number.") from None
+
+
+def _readable(numbers: list[float], first: float, last: float) -> list[float]:
+    """Round the steps of a range to as few digits as keep them evenly apart; the ends are those that were stated."""
+    for digits in (4, 6, 12):
+        found = [first, *(float(f"{number:.{digits}g}") for number in numbers[1:-1]), last]
+        gaps = [later - earlier for earlier, later in pairwise(numbers)]
+        if all(abs(a - b) < 1e-2 * gap for a, b, gap in zip(found[1:], numbers[1:], gaps, strict=True)):
+            return found
+    return found
 
 
 def _is_zip(value: Any) -> bool:

@@ -213,6 +213,7 @@ def _dataset(whole: Chunk, engine: Engine, digest: str, skipped: Sequence[Skip])
         "name": sweep.name,
         "comment": "intervals are equal-tailed: 90% from q0.05 to q0.95, 50% from q0.25 to q0.75; *_error is the Monte "
         "Carlo standard error; all scenarios share their draws",
+        "ownership": engine.first.file.ownership,
         "seed": design.seed,
         "samples": design.samples,
         "design": design.method,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpustack_mc import formatting
+from gpustack_mc.answering import percent, within
 from gpustack_mc.quantities import BY_NAME
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ def _spread(row: np.ndarray, statistics: list[str]) -> dict[str, Any]:
         "median": got["q0.5"],
         "interval_50": [got["q0.25"], got["q0.75"]],
         "interval_90": [got["q0.05"], got["q0.95"]],
-        "monte_carlo_error": [got[f"{name}_error"] for name in ("q0.05", "q0.5", "q0.95")],
+        "monte_carlo_error": {
+            "median": got["q0.5_error"],
+            "interval_90": [got["q0.05_error"], got["q0.95_error"]],
+        },
     }
 
 
@@ -72,6 +76,7 @@ def text(summary: dict[str, Any]) -> str:
             of = formatting.plural(found["scenarios"], "scenario")
             lines.append(f"  {name}: kept with 90% or more by {found['likely']:,} of {of}, "
                          f"with 10% or less by {found['unlikely']:,}")  # fmt: skip
+    lines += _portfolio(summary.get("portfolio"))
     lines += _skipped(summary)
     lines += [f"  note: {note}." for note in summary["notes"]]
     lines += ["", *(f"  wrote {file}" for file in summary["files"])]
@@ -105,8 +110,9 @@ def _cell(spread: dict[str, Any], name: str) -> str:
     low, high = spread["interval_90"]
     unit = BY_NAME[name].unit
     step = formatting.step_for(spread["median"], unit)
-    errors = [error if error == error else 0.0 for error in spread["monte_carlo_error"]]
     values = (low, spread["median"], high)
+    found = spread["monte_carlo_error"]
+    errors = [error or 0.0 for error in (found["interval_90"][0], found["median"], found["interval_90"][1])]
     digits = [formatting.digits_for(v, low, high, e, unit) for v, e in zip(values, errors, strict=True)]
     middle = formatting.with_unit(spread["median"], unit, digits[1], step)
     return f"{middle} ({formatting.interval(low, high, unit, (digits[0], digits[2]), step)})" if low < high else middle
@@ -116,6 +122,36 @@ def _table(header: list[str], rows: list[list[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in [header, *rows]]  # fmt: skip
+
+
+def _portfolio(found: dict[str, Any] | None) -> list[str]:
+    """Tell the totals, what they would be without sharing, the chances, and what drives the cost."""
+    if not found:
+        return []
+    rows = []
+    for name, total in found["totals"].items():
+        # An interval, not a standard deviation, is what the other column shows.
+        wider = total["sd"] / total["sd_if_nothing_were_shared"] if total["sd_if_nothing_were_shared"] else 1.0
+        rows.append([BY_NAME[name].short, _cell(total, name), f"{wider:.1f} times as wide as of independent runs"])
+    said = ["", f"  all {formatting.plural(found['scenarios'], 'scenario')} together"]
+    said += _table(["", "median (90% interval)", "spread"], rows)
+    for name, chance in found["chances"].items():
+        amount = formatting.with_unit(chance["limit"], chance["unit"], 4, exact=True)
+        label = BY_NAME[chance["output"]].short.replace(",", "")
+        said.append(f"  P(total {label} at most {amount}) = {percent(chance['probability'])}{within(chance)}  {name}")
+    drivers = found["drivers"]
+    if drivers:
+        said += ["", f"  what drives the total {BY_NAME[drivers['output']].short} (total Sobol' index, 90% interval)"]
+        for name, index in drivers["inputs"].items():
+            low, high = index["interval_90"]
+            said.append(f"  {name[:30]:30}  {index['total']:.2f}  ({low:.2f} – {high:.2f})")
+    differ = found["shared"]["differ"]
+    words = {"common": "at the same quantile", "independent": "independent", "estimated": "correlated as of one team"}
+    told = [f"{key} {words[how]}" for key, how in differ.items() if how in words]
+    same = len(found["shared"]["same_number_in_all"])
+    said += ["", f"  shared: {formatting.plural(same, 'input')} are one number in all scenarios"
+             + (f"; {', '.join(told)}" if told else "")]  # fmt: skip
+    return said
 
 
 def _skipped(summary: dict[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from gpustack_mc.commands.options import ProgressBar, json_option, priors_option
 @seed_option
 @click.option("--sensitivity", is_flag=True, help="Sobol' indices of every scenario; takes about ten times as long.")
 @click.option("--draws", is_flag=True, help="Keep all draws of the outputs in sweep.nc.")
+@click.option("--total", is_flag=True, help="Add the scenarios up; what they share does not average out.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/sweep-...].")
 @click.option("--no-plots", is_flag=True, help="Draw no pictures.")
 @priors_option
@@ -31,6 +32,7 @@ def sweep(
     seed: int,
     sensitivity: bool,
     draws: bool,
+    total: bool,
     out: Path | None,
     no_plots: bool,
     calibration: Path | None,
@@ -50,6 +52,7 @@ def sweep(
             seed=seed,
             sensitivity=sensitivity,
             draws=draws,
+            total=total,
             out=out,
             with_plots=not no_plots,
             calibration=calibration,
