@@ -145,7 +145,7 @@ def _compute(store: Store, engine: Engine, scheduler: str, progress: Callable[[f
     done = engine.chunks - len(missing)
     progress(done / engine.chunks)
     try:
-        for number, chunk in _engine_of(engine, scheduler)(missing):
+        for number, chunk in _engine_of(engine, store, scheduler)(missing):
             store.write(number, chunk)
             done += 1
             progress(done / engine.chunks)
@@ -157,12 +157,12 @@ def _compute(store: Store, engine: Engine, scheduler: str, progress: Callable[[f
         ) from None  # fmt: skip
 
 
-def _engine_of(engine: Engine, scheduler: str) -> Compute:
+def _engine_of(engine: Engine, store: Store, scheduler: str) -> Compute:
     if not scheduler:
         return engine.compute
     from gpustack_mc.cluster import on_cluster
 
-    return on_cluster(scheduler, engine)
+    return on_cluster(scheduler, engine, store.digest)
 
 
 # ---- the end ------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ The same function runs in this process and on the workers of a cluster, so that 
 """
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -104,6 +105,8 @@ class Engine:
     ----------
     sweep : Sweep
     settings : Settings
+    layout : Layout, optional
+        That of an equal engine elsewhere; found by going through all scenarios when omitted.
 
     Raises
     ------
@@ -111,21 +114,26 @@ class Engine:
         No scenario can be run.
     """
 
-    def __init__(self, sweep: Sweep, settings: Settings):
+    def __init__(self, sweep: Sweep, settings: Settings, layout: Layout | None = None):
         self.sweep, self.settings = sweep, settings
         self.loader = Loader(sweep)
+        self.reading = threading.Lock()
         self.first = self._first()
         self.cubes: dict[Any, Cube] = {}
         questions = terms_of(self.first)
         asked = {term.output for terms in questions.values() for term in terms}
         # What only a question reads comes last, so that statistics are of the outputs that were asked for.
         self.computed = (*sweep.outputs, *sorted(asked - set(sweep.outputs)))
+        self.layout = layout or self._layout(tuple(questions))
+
+    def _layout(self, questions: tuple[str, ...]) -> Layout:
+        sweep, settings = self.sweep, self.settings
         plans = self.loader.plans(self.computed)
         inputs: dict[str, None] = {}
         if settings.sensitivity:
             for group, plan in plans.items():
                 inputs |= dict.fromkeys(_blocks(group, plan))
-        self.layout = Layout(sweep.outputs, tuple(questions), tuple(inputs), plans)
+        return Layout(sweep.outputs, questions, tuple(inputs), plans)
 
     @property
     def chunks(self) -> int:
@@ -247,6 +255,22 @@ class Engine:
             [""] * count,
         )
 
+    def run_chunk(self, number: int) -> Chunk:
+        """Run one chunk in this thread; several threads may."""
+        with self.reading:
+            works, reasons = self.load(number)
+            for work in works:
+                self.cubes_of(work)
+        results = self.empty(number)._replace(reasons=reasons)
+        for work in works:
+            self.run(work, results)
+        return results
+
+    def cubes_of(self, work: _Work) -> None:
+        """Make the points of a batch, if they are not there."""
+        for block in (0, 1) if self.settings.sensitivity else (0,):
+            self.cube(work.plan, work.group, block)
+
     def compute(self, wanted: Sequence[int]) -> Iterator[tuple[int, Chunk]]:
         """Run chunks on all cores; the next one is read while one runs."""
         with ThreadPoolExecutor(os.cpu_count()) as executor:
@@ -256,7 +280,7 @@ class Engine:
                     works, reasons = self.load(number)
                     results = self.empty(number)._replace(reasons=reasons)
                     for work in works:
-                        self.cube(work.plan, work.group)
+                        self.cubes_of(work)
                     waiting.append((number, results, [executor.submit(self.run, work, results) for work in works]))
                     if len(waiting) > 1:
                         yield _done(waiting.pop(0))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # So many scenarios are told one by one.
 FEW = 24
 _TOLD = ("training_days", "energy_mwh", "co2e_t", "cost_owned_usd", "cost_rented_usd")
-_SKIPPED = 10
+_REASONS, _PLACES = 8, 5
 _WIDTH = 44
 
 
@@ -158,8 +158,11 @@ def _skipped(summary: dict[str, Any]) -> list[str]:
     if not summary["skipped_count"]:
         return []
     said = ["", f"  not run: {formatting.plural(summary['skipped_count'], 'scenario')}"]
-    for skip in summary["skipped"][:_SKIPPED]:
-        where = f"line {skip['line']}" if skip["line"] is not None else skip["name"]
-        said.append(f"    {where}: {skip['reason']}")
-    more = summary["skipped_count"] - min(_SKIPPED, len(summary["skipped"]))
-    return [*said, *([f"    and {more:,} more, see skipped.csv"] if more > 0 else [])]
+    reasons: dict[str, list[str]] = {}
+    for skip in summary["skipped"]:
+        reasons.setdefault(skip["reason"], []).append(str(skip["line"] if skip["line"] is not None else skip["name"]))
+    for reason, places in list(reasons.items())[:_REASONS]:
+        more = f" and {len(places) - _PLACES:,} more" if len(places) > _PLACES else ""
+        lines = "" if summary["skipped"][0]["line"] is None else "line " if len(places) == 1 else "lines "
+        said.append(f"    {lines}{', '.join(places[:_PLACES])}{more}: {reason}")
+    return [*said, "    all of them: see skipped.csv"]
