@@ -7,6 +7,7 @@ nothing with it, its chunks are run again elsewhere. Workers must have the versi
 import json
 import logging
 import pickle
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ WORKERS_SECONDS = 15
 QUIET_SECONDS = 20
 # Chunks that are on their way for every thread of the cluster: one runs, one waits.
 AHEAD = 2
+
+_ADDRESS = re.compile(r"^([a-z]+://)?[\w.\[\]:-]+:\d{1,5}$")
 
 _engines: dict[str, Engine] = {}
 _reading = threading.Lock()
@@ -69,6 +72,8 @@ def on_cluster(address: str, engine: Engine, digest: str) -> Callable[[Sequence[
         # Its own words about lost connections would break the one line of an error.
         logging.getLogger(name).setLevel(logging.CRITICAL)
     place = Place(f"--scheduler {address[:80]}")
+    if not _ADDRESS.match(address):
+        raise InputError("bad-scheduler", "this is no address of a scheduler.", "Write tcp://host:8786.", place)
     try:
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError, RuntimeError) as error:

@@ -84,7 +84,8 @@ def write(tree: xr.DataTree, path: Path) -> None:
             group = file if node.path == "/" else file.create_group(node.path, track_order=True)
             _write_attributes(group, node.attrs)
             _write_variables(group, node)
-    path.write_bytes(buffer.getbuffer())
+    with buffer.getbuffer() as content:
+        path.write_bytes(content)
 
 
 def _write_variables(group: Any, node: xr.DataTree) -> None:

@@ -36,7 +36,7 @@ _WORKLOAD: dict[Path_, str] = {
     ("cluster", "count"): "accelerator_count",
 }
 # Stated, these change what the priors and the prediction of MFU are asked for.
-_STRUCTURAL = ("peak_flop_per_s", "tdp")
+_STRUCTURAL = ("peak_flop_per_s", "tdp", "interruption_rate")
 _DIVISORS = ("mfu", "goodput", "lifetime", "fleet_utilization", "serving_throughput")
 MOST_TEMPLATES = 1000
 MOST_STATED = 20_000
@@ -166,8 +166,6 @@ class Loader:
         named = any(isinstance(value, dict) and "prior" in value for value in _inputs_of(data))
         self.simple = not phases and not named and "observed" not in data and self.document.pack is None
         self.structural = {("inputs", name) for name in _STRUCTURAL}
-        if "reliability" in data:
-            self.structural.add(("inputs", "interruption_rate"))
         rates = data.get("exchange_rates")
         self.rates = {k: v for k, v in rates.items() if _plain(v)} if isinstance(rates, dict) else {}
 
