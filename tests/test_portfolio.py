@@ -58,7 +58,7 @@ def test_what_drives_the_total():
     one = problem(**stated)
     rented = one._replace(file=one.file.model_copy(update={"ownership": "rent"}))
     found = totals([rented, rented])["drivers"]
-    assert found["output"] == "cost_rented_usd" and list(found["inputs"]) == ["mfu", "rental_price"]
+    assert found["output"] == "cost_rented_usd" and list(found["inputs"]) == ["rental_price", "mfu"]
     # For a product of lognormals: S_T = (1 - exp(-s_i^2)) / (1 - exp(-(s_1^2 + s_2^2))).
     for name, sigma in (("mfu", 0.2), ("rental_price", 0.3)):
         expected = (1 - np.exp(-(sigma**2))) / (1 - np.exp(-(0.2**2 + 0.3**2)))

@@ -9,6 +9,7 @@ Groups follow ArviZ: ``prior`` holds the draws of the inputs, ``prior_predictive
 import io
 import json
 import platform
+import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -84,8 +85,9 @@ def write(tree: xr.DataTree, path: Path) -> None:
             group = file if node.path == "/" else file.create_group(node.path, track_order=True)
             _write_attributes(group, node.attrs)
             _write_variables(group, node)
-    with buffer.getbuffer() as content:
-        path.write_bytes(content)
+    buffer.seek(0)
+    with path.open("wb") as stream:
+        shutil.copyfileobj(buffer, stream, 2**20)
 
 
 def _write_variables(group: Any, node: xr.DataTree) -> None:

@@ -202,7 +202,9 @@ class Engine:
         count = len(self.layout.outputs)
         rows = [plan.outputs.index(name) for name in self.layout.outputs if name in plan.outputs]
         having = [i for i, name in enumerate(self.layout.outputs) if name in plan.outputs]
-        found = summaries(y, device, design.replicates)
+        # What is not finite is told below, scenario by scenario.
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = summaries(y, device, design.replicates)
         if self.settings.sensitivity:
             indices = self.indices(work)
         for k, (place, problem) in enumerate(zip(work.places, work.problems, strict=True)):
@@ -356,8 +358,7 @@ def summaries(y: np.ndarray, device: Any, replicates: int) -> np.ndarray:
 
 def _quantiles(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return quantiles, linear between ordered draws, and how steep they are there: (batch, outputs, quantiles)."""
-    with np.errstate(over="ignore"):
-        size = np.abs(y).max(axis=-1)
+    size = np.abs(y).max(axis=-1)
     single = bool(((size < _SINGLE[1]) & ((size > _SINGLE[0]) | (size == 0))).all())
     ordered = np.sort(y.astype(np.float32) if single else y, axis=-1)
     count = y.shape[-1]
