@@ -3,7 +3,7 @@
 import datetime
 import json
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +54,21 @@ def answers(tree: "xr.DataTree") -> dict[str, Any]:
                 **probability(together, tree),
             }
     return found | {condition.text: _asked(condition, tree) for condition in _conditions(tree)}
+
+
+def limits_as_terms(limits: Mapping[str, float], ownership: str) -> dict[str, tuple[Term, ...]]:
+    """Return the limits of a scenario, alone and together, by the names that `answers` gives them."""
+    alone = {}
+    for name, limit in limits.items():
+        for output in _outputs_of(QUESTIONS[name][0], ownership):
+            key = name if QUESTIONS[name][0] == output else f"{name}_{output.split('_')[1]}"
+            alone[key] = Term(output, "<=", limit, key)
+    found = {key: (term,) for key, term in alone.items()}
+    if len(limits) > 1:
+        for way in _ways(alone):
+            name = "all_" + way[0].rpartition("_")[2] if "budget_" in way[0] else "all"
+            found[name] = tuple(alone[key] for key in way)
+    return found
 
 
 def _conditions(tree: "xr.DataTree") -> list[Condition]:

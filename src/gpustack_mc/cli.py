@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gpustack_mc import __version__, interruption
-from gpustack_mc.commands import decide, forecast, lists, trust
+from gpustack_mc.commands import decide, forecast, lists, many, trust
 from gpustack_mc.commands.sensitivity import sensitivity
 from gpustack_mc.errors import GpustackError, InputErrors
 
@@ -25,7 +25,7 @@ def cli() -> None:
 
 _COMMANDS = (
     *(forecast.run, forecast.check, forecast.report, forecast.explain, forecast.cite, forecast.init),
-    *(decide.compare, decide.sites, decide.solve, decide.measure, decide.plan, sensitivity),
+    *(decide.compare, decide.sites, decide.solve, decide.measure, decide.plan, sensitivity, many.sweep),
     *(trust.validate, trust.calibrate, trust.priors, trust.reproduce),
     *(lists.quantities, lists.accelerators, lists.regions, lists.scenarios, lists.schema),
 )

@@ -17,7 +17,7 @@ The grammar, which a few regular expressions read (nothing is evaluated as code)
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -346,6 +346,11 @@ def spoken(term: Term) -> str:
 
 def _short(output: str) -> str:
     return BY_NAME[output].short.replace(",", "")
+
+
+def holds_all(terms: Sequence[Term], outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Say for each draw whether comparisons all hold; see `holds`."""
+    return holds(Condition("", tuple(terms)), outputs.__getitem__)
 
 
 def scope_of(condition: Condition) -> str:

@@ -5,14 +5,14 @@ import datetime
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpustack_mc import catalog, constants, formatting, priors, reliability, running, schema, units, yamlfile
-from gpustack_mc.efficiency import efficiency, planned_run
+from gpustack_mc.efficiency import Efficiency, efficiency, planned_run
 from gpustack_mc.errors import did_you_mean
 from gpustack_mc.facts import facts_of, medians
 from gpustack_mc.priors import Marginal
@@ -57,8 +57,17 @@ def read_document(source: str | Path, priors: "Pack | Path | str | None" = None)
     return document._replace(pack=priors)
 
 
-def resolve(document: yamlfile.Document, overrides: Iterable[str] = ()) -> Problem:
+def resolve(
+    document: yamlfile.Document, overrides: Iterable[str] = (), predictor: Callable[..., Efficiency] = efficiency
+) -> Problem:
     """Check and resolve a scenario whose document was read; the document stays as it is.
+
+    Parameters
+    ----------
+    document : Document
+    overrides : iterable of str
+    predictor : callable
+        Takes the place of `gpustack_mc.efficiency.efficiency`, for callers that predict many scenarios at once.
 
     Raises
     ------
@@ -66,11 +75,15 @@ def resolve(document: yamlfile.Document, overrides: Iterable[str] = ()) -> Probl
         As `load_scenario`.
     """
     own = document._replace(data=copy.deepcopy(document.data))
-    return _Resolver(own, tuple(overrides)).problem()
+    return _Resolver(own, tuple(overrides), predictor).problem()
 
 
 class _Resolver(SiteInputs):
     """Gives every quantity of the model its distribution, from the document or from a prior."""
+
+    def __init__(self, document: yamlfile.Document, overrides: tuple[str, ...], predictor: Callable[..., Efficiency]):
+        super().__init__(document, overrides)
+        self.predictor = predictor
 
     def problem(self) -> Problem:
         file = self.structure()
@@ -89,7 +102,7 @@ class _Resolver(SiteInputs):
         facts = facts_of(file, accelerator, region, inputs, self._year(file, start))
         middle = medians(inputs | phase_inputs)
         team = self.pack.team_fit if self.pack else None
-        predict = functools.partial(efficiency, file, accelerator, middle, facts.year, team=team)
+        predict = functools.partial(self.predictor, file, accelerator, middle, facts.year, team=team)
         job = None
         if file.observed is not None:
             path = ("inputs", "interruption_rate")

@@ -1,0 +1,226 @@
+"""Many scenarios at once: the whole of ``gpustack-mc sweep``."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from gpustack_mc import result, storage, sweep_text
+from gpustack_mc.design import make_design
+from gpustack_mc.errors import GpustackError, InputError, option_place
+from gpustack_mc.portfolio_spec import PortfolioSpec
+from gpustack_mc.sweep_engine import CHUNK, SAMPLES, Chunk, Engine, Settings
+from gpustack_mc.sweep_spec import Sweep, find_outputs, read_sweep
+from gpustack_mc.sweep_store import (
+    CHANCES,
+    MOST_DRAWS,
+    RECORD,
+    RESULT,
+    SKIPPED,
+    TABLE,
+    InterruptedSweep,
+    Skip,
+    Store,
+    digest_of,
+    gathered,
+    write_dataset,
+    write_tables,
+)  # fmt: skip
+
+Compute = Callable[[Sequence[int]], Iterator[tuple[int, Chunk]]]
+
+
+class Done(NamedTuple):
+    """What a sweep leaves: the object printed with ``--json``, and the text for people."""
+
+    summary: dict[str, Any]
+    text: str
+
+
+def run_sweep(
+    source: str | Path,
+    overrides: Iterable[str] = (),
+    *,
+    outputs: str = "",
+    samples: int = 16_384,
+    seed: int = 0,
+    sensitivity: bool = False,
+    draws: bool = False,
+    out: Path | None = None,
+    total: bool = False,
+    with_plots: bool = True,
+    calibration: Path | None = None,
+    scheduler: str = "",
+    progress: Callable[[float], None] = lambda share: None,
+) -> Done:
+    """Run all scenarios of a sweep; go on where an interrupted one was.
+
+    Parameters
+    ----------
+    source : str or Path
+        A YAML file with a base and axes or a table, or a table of workloads.
+    overrides : iterable of str
+        ``key=value`` for the base scenario.
+    outputs : str
+        Names with commas, or ``all``; those of the file, else the main ones, when empty.
+    samples, seed
+        Of the design that all scenarios share.
+    sensitivity : bool
+        Whether to compute Sobol' indices of every scenario.
+    draws : bool
+        Whether to keep all draws of the outputs.
+    out : Path, optional
+        Folder of the results.
+    total : bool
+        Whether to add the scenarios up, also where the file does not say so.
+    with_plots : bool
+        Whether to draw pictures.
+    calibration : Path, optional
+        A prior pack, see `gpustack_mc.pack`.
+    scheduler : str
+        Address of a Dask scheduler whose workers run the chunks.
+    progress : callable
+        Called with the share of the scenarios that are done.
+
+    Raises
+    ------
+    GpustackError
+        Bad input, or results that cannot be written; chunks that were finished are kept.
+    """
+    overrides = tuple(overrides)
+    sweep = read_sweep(source, overrides, calibration)
+    if outputs:
+        place = option_place("--outputs", outputs)
+        sweep = sweep._replace(outputs=find_outputs(
+            outputs, lambda message, fix: InputError("unknown-output", message, fix, place)))  # fmt: skip
+    if total and sweep.portfolio is None:
+        sweep = sweep._replace(portfolio=PortfolioSpec({}, False), text=sweep.text + "\n# --total")
+    limits = _limits(sweep)
+    settings = Settings(_design(samples, seed), sensitivity, draws)
+    _require_room(sweep, settings)
+    folder = out if out is not None else Path("reports") / storage.slug(f"sweep {storage.stem(source, sweep.name)}")
+    store = Store(folder, digest_of(sweep, settings))
+    store.open()
+    if store.complete:
+        summary = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return Done(summary, sweep_text.text(summary))
+    engine = Engine(sweep, settings)
+    _compute(store, engine, scheduler, progress)
+    return _finish(store, engine, with_plots, limits)
+
+
+def _design(samples: int, seed: int) -> Any:
+    if not SAMPLES[0] <= samples <= SAMPLES[1]:
+        raise InputError("bad-samples", f"--samples {samples:,} is not between {SAMPLES[0]} and {SAMPLES[1]:,}.",
+                         "16384 gives a median to about half a percent.")  # fmt: skip
+    return make_design(samples, "sobol", seed)
+
+
+def _limits(sweep: Sweep) -> dict[str, float]:
+    """Return the limits of the portfolio, refusing one of too many scenarios before anything is run."""
+    if sweep.portfolio is None:
+        return {}
+    from gpustack_mc import portfolio
+
+    if sweep.count > portfolio.MOST:
+        raise InputError("too-many", f"a portfolio of {sweep.count:,} scenarios.",
+                         f"Take at most {portfolio.MOST}: totals need how every two of them are correlated.")  # fmt: skip
+    return portfolio.limits_of(sweep.portfolio)
+
+
+def _require_room(sweep: Sweep, settings: Settings) -> None:
+    """Refuse draws that would not fit."""
+    numbers = sweep.count * len(sweep.outputs) * settings.design.samples
+    if settings.draws and numbers > MOST_DRAWS:
+        size = numbers * 8 / 2**30
+        raise InputError("too-many-draws", f"the draws would take {size:,.3g} GiB, more than {MOST_DRAWS * 8 / 2**30:g}.",
+                         "Keep fewer: --outputs, --samples, or run single scenarios with `gpustack-mc run`.")  # fmt: skip
+
+
+def _compute(store: Store, engine: Engine, scheduler: str, progress: Callable[[float], None]) -> None:
+    missing = store.missing(engine.chunks)
+    done = engine.chunks - len(missing)
+    progress(done / engine.chunks)
+    try:
+        for number, chunk in _engine_of(engine, store, scheduler)(missing):
+            store.write(number, chunk)
+            done += 1
+            progress(done / engine.chunks)
+    except KeyboardInterrupt:
+        kept = min(done * CHUNK, engine.sweep.count)
+        raise InterruptedSweep(
+            "interrupted", f"interrupted; {kept:,} of {engine.sweep.count:,} scenarios are kept.",
+            "Run the same command again to go on."
+        ) from None  # fmt: skip
+
+
+def _engine_of(engine: Engine, store: Store, scheduler: str) -> Compute:
+    if not scheduler:
+        return engine.compute
+    from gpustack_mc.cluster import on_cluster
+
+    return on_cluster(scheduler, engine, store.digest)
+
+
+# ---- the end ------------------------------------------------------------------------------------------------------
+
+
+def _finish(store: Store, engine: Engine, with_plots: bool, limits: dict[str, float]) -> Done:
+    dataset, skipped = gathered(store, engine)
+    if len(skipped) >= engine.sweep.count + len(engine.sweep.unread):
+        raise InputError("no-scenario", f"no scenario could be run; the first: {skipped[0].reason}")
+    names = [RESULT, TABLE, *([CHANCES] if engine.layout.questions else []), *([SKIPPED] if skipped else [])]
+    pictures = _pictures(dataset) if with_plots else {}
+    files = [store.folder / name for name in (*names, *pictures, RECORD)]
+    summary = _summary(dataset, skipped, engine, store) | {"files": [str(file) for file in files]}
+    if engine.sweep.portfolio is not None:
+        from gpustack_mc import portfolio
+
+        running = np.flatnonzero(np.isfinite(dataset["value"].values).any(axis=(1, 2)))
+        problems = [engine.loader.problem(int(number)) for number in running]
+        summary["portfolio"] = portfolio.totals(problems, engine.settings.design, engine.sweep.portfolio, limits)
+    try:
+        with storage.replacing_all(files) as written:
+            paths = dict(zip([file.name for file in files], written, strict=True))
+            write_dataset(dataset, paths[RESULT])
+            write_tables(dataset, skipped, paths)
+            for name, figure in pictures.items():
+                from gpustack_mc import pages
+
+                pages.save(figure, paths[name])
+            paths[RECORD].write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    except GpustackError as error:
+        raise store.unwritten(error) from error
+    store.remove_chunks()
+    return Done(summary, sweep_text.text(summary))
+
+
+def _pictures(dataset: xr.Dataset) -> dict[str, Any]:
+    from gpustack_mc import sweep_figures
+
+    return sweep_figures.pictures(dataset)
+
+
+def _summary(dataset: xr.Dataset, skipped: Sequence[Skip], engine: Engine, store: Store) -> dict[str, Any]:
+    sweep, design = engine.sweep, engine.settings.design
+    return {
+        "schema_version": 1,
+        "kind": "sweep",
+        "digest": store.digest,
+        "name": sweep.name,
+        "scenarios": sweep.count,
+        "axes": json.loads(dataset.attrs["axes"]),
+        "table": sweep.table,
+        "ran": sweep.count - sum(skip.name != "" for skip in skipped),
+        "skipped": [skip._asdict() for skip in skipped[:100]],
+        "skipped_count": len(skipped),
+        "notes": list(sweep.notes),
+        "seed": design.seed,
+        "samples": design.samples,
+        "interval": "equal-tailed",
+        **sweep_text.digest(dataset),
+        "versions": result.versions(),
+    }
