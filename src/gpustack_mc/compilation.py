@@ -58,22 +58,35 @@ def use_cache() -> bool:
     that others may write.
     """
     global _folder
+    _folder = _writable_folder()
+    return _folder is not None
+
+
+def use_jax_cache() -> bool:
+    """Let JAX keep all that it compiles, for programs that are not kernels of ours; returns whether it can.
+
+    Not together with `use_cache`: what JAX takes from its cache cannot be stored again.
+    """
     import jax
 
-    try:
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: a user without a home
+    folder = _writable_folder()
+    if folder is None:
         return False
-    if not os.access(folder, os.W_OK):
-        return False
-    _folder = folder
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     # A damaged entry is compiled again; nothing the user could do about it.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     return True
+
+
+def _writable_folder() -> Path | None:
+    try:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def compiled(name: str, function: Any, static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Callable[..., Any]:
@@ -110,9 +123,11 @@ def _stored_or_made(name: str, key: str, make: Callable[[], Any]) -> Any:
     global compilations
     import jax
 
-    # Elsewhere than on a CPU an executable depends on drivers that no name here could hold.
-    folder = _folder if jax.default_backend() == "cpu" else None
-    if folder is None:
+    folder = _folder
+    if folder is not None and jax.default_backend() != "cpu":
+        # An executable depends on drivers there, which JAX knows and no name here could hold.
+        use_jax_cache()
+    if folder is None or jax.config.jax_compilation_cache_dir:
         compilations += 1
         return make()
     path = folder / f"{name}-{hashlib.sha256((key + _environment()).encode()).hexdigest()[:32]}"

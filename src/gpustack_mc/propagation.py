@@ -381,8 +381,7 @@ class _Run:
                 sobol.recentred(part.base, part.swap, part.centre.astype(float), part.scale.astype(float), to)
                 for part in chunks
             ]
-            replicates.append([type(sums[0])(*(sum(part.sum(axis=0) for part in field) for field in zip(*sums, strict=True)))
-                               for sums in zip(*joined, strict=True)])  # fmt: skip
+            replicates.append([sobol.added_up(sums) for sums in zip(*joined, strict=True)])
         base, swap = (sobol.stack_sums(part) for part in zip(*replicates, strict=True))
         half = len(self.shape.outputs)
         spacing = float(np.finfo(self.precision).eps)

@@ -214,6 +214,11 @@ def add_sums(left, right):
     return type(left)(*(a + b for a, b in zip(left, right, strict=True)))
 
 
+def added_up(sums):
+    """Join sums that hold chunks along their leading axis; one or more."""
+    return type(sums[0])(*(sum(part.sum(axis=0) for part in parts) for parts in zip(*sums, strict=True)))
+
+
 def stack_sums(sums):
     """Join the sums of several replicates, or of several inputs, along a new leading axis; at least one."""
     return type(sums[0])(*(np.stack([np.asarray(part) for part in parts]) for parts in zip(*sums, strict=True)))

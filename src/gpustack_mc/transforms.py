@@ -1,4 +1,4 @@
-r"""Normal scores, their inverse and logarithms in forms that compile to vector instructions on a CPU, in both precisions.
+r"""Normal scores and logarithms in forms that compile to vector instructions on a CPU, in float64 and float32.
 
 `jax.scipy.special.ndtri` and the logarithm of float64 cost four times as much there. Besides, a score computed from a
 probability p near 1 has lost the digits of 1 - p: here it is computed from the 32-bit cell itself, in the nearer tail,
