@@ -21,10 +21,8 @@ from gpustack_mc.tallies import BINS, Grid
 
 Arrays = dict[str, tuple[Any, ...]]
 
-
-def rows(precision: str) -> int:
-    """Points that are worked on at once: inputs, outputs and their sums stay in the second-level cache of one core."""
-    return 2**10 if precision == "float32" else 2**9
+# Points that are worked on at once: inputs, outputs and their sums stay in the second-level cache of one core.
+ROWS = 2**9
 
 
 class Cells(NamedTuple):
@@ -115,6 +113,9 @@ def _joined(chunks: Any) -> Any:
     return jnp.moveaxis(chunks, 0, 1).reshape(chunks.shape[1], -1)
 
 
+_COUNTS = ("nonfinite", "count")
+
+
 class PickFreeze(NamedTuple):
     """What `analyse` returns.
 
@@ -123,7 +124,8 @@ class PickFreeze(NamedTuple):
     draws : array, shape (varying + outputs, n)
         Of sample A.
     base : sobol.VarianceSums
-        Of each chunk (leading axis), of the scaled deviations of the outputs and, after them, of their logarithms.
+        Of each chunk (leading axis), of the scaled deviations of the outputs and, after them, of their logarithms;
+        ``nonfinite`` counts chunks instead of values.
     swap : sobol.SwapSums
     centre, scale : array, shape (chunks, 2 * outputs)
         From where the deviations of a chunk count, and in which unit.
@@ -154,7 +156,8 @@ def analyse(shape: Shape, logs: bool, arrays: Arrays, cholesky: Any, a: Cells, b
         )
 
         def outputs(mask: Any) -> Any:
-            y = lax.optimization_barrier(outputs_at(shape, arrays, jnp.where(mask[:, None], x_b, x_a)))
+            x = lax.optimization_barrier(jnp.where(mask[:, None], x_b, x_a))
+            y = lax.optimization_barrier(outputs_at(shape, arrays, x))
             return lax.optimization_barrier(jnp.concatenate([y, transforms.log(y)])) if logs else y
 
         # Loops, although the first has two rounds only: each keeps one copy of the model to compile.
@@ -162,18 +165,17 @@ def analyse(shape: Shape, logs: bool, arrays: Arrays, cholesky: Any, a: Cells, b
         centre, scale = _centre_and_scale(y_a)
 
         def scaled(y: Any) -> Any:
-            deviation, nonfinite = sobol.deviations(y, centre)
-            return lax.optimization_barrier((deviation / scale[:, None], nonfinite))
+            return lax.optimization_barrier((y - centre[:, None]) * (1 / scale)[:, None])
 
-        (d_a, bad_a), (d_b, bad_b) = scaled(y_a), scaled(y_b)
+        d_a, d_b = scaled(y_a), scaled(y_b)
 
         def one_block(mask: Any) -> sobol.SwapSums:
-            d_ab, bad = scaled(outputs(mask))
-            return sobol.swap_sums_of(d_b, lax.optimization_barrier(d_ab - d_a), bad)
+            change = lax.optimization_barrier(scaled(outputs(mask)) - d_a)
+            return _usable(sobol.swap_sums_of(d_b, change, 0), "jansen")
 
         return PickFreeze(
             draws=jnp.concatenate([x_a, y_a[: len(shape.outputs)]]),
-            base=sobol.variance_sums_of(d_a, d_b, bad_a + bad_b),
+            base=_usable(sobol.variance_sums_of(d_a, d_b, 0), "square"),
             swap=lax.map(one_block, masks),
             centre=centre,
             scale=scale,
@@ -181,6 +183,16 @@ def analyse(shape: Shape, logs: bool, arrays: Arrays, cholesky: Any, a: Cells, b
 
     found = lax.map(chunk, (a.bases.T, b.bases.T))
     return found._replace(draws=_joined(found.draws))
+
+
+def _usable(sums: Any, largest: str) -> Any:
+    """Set sums to zero where something infinite or not a number was added up, and count each as one such value.
+
+    To look at every value would take as long as the model.
+    """
+    bad = ~jnp.isfinite(getattr(sums, largest))
+    clean = {name: jnp.where(bad, 0.0, part) for name, part in sums._asdict().items() if name not in _COUNTS}
+    return sums._replace(**clean, nonfinite=bad.astype(getattr(sums, largest).dtype))
 
 
 def _centre_and_scale(y: Any) -> tuple[Any, Any]:

@@ -301,9 +301,7 @@ class _Run:
         self.lock = threading.Lock()
 
     def cells(self, replicate: int, start: int, stop: int, block: Any = 0) -> kernels.Cells:
-        found = cells(
-            self.design, self.streams, self.dimensions, replicate, start, stop, block, kernels.rows(self.precision)
-        )
+        found = cells(self.design, self.streams, self.dimensions, replicate, start, stop, block, kernels.ROWS)
         return kernels.Cells(*found)
 
     def propagate(self, replicate: int, start: int, stop: int) -> np.ndarray:
