@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpustack_mc import propagation
+from gpustack_mc import compilation, propagation
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError
 from gpustack_mc.propagation import simulate
@@ -196,13 +196,13 @@ def test_kept_draws_are_the_first_of_each_replicate(problem, monkeypatch):
 
 def test_one_shape_compiles_once(problem):
     simulate(problem(LOGNORMAL_PRICE, "tdp=701"), make_design(2**10))
-    before = propagation._analyse._cache_size()
+    before = compilation.compilations
     for tdp in (702, 703):
         simulate(
             problem(f"rental_price={{dist: lognormal, median: {tdp / 200}, sigma: 0.3}}", f"tdp={tdp}"),
             make_design(2**10),
         )
-    assert propagation._analyse._cache_size() == before
+    assert compilation.compilations == before
 
 
 def test_progress_ends_at_one(problem):

@@ -1,11 +1,40 @@
-"""JAX's persistent compilation cache, switched on by the command line only."""
+"""Compiled kernels, in memory and in the user's cache folder, which only the command line switches on.
 
+JAX's own persistent cache saves compiling, not tracing and lowering, which take as long as a whole run of 65,536
+samples. Here the loaded executable itself is stored, under a name that holds everything it depends on.
+"""
+
+import contextlib
+import functools
+import hashlib
 import os
+import pickle
+import platform
 import sys
+import tempfile
+import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gpustack_mc import __version__
+
+# Source files that decide what a kernel computes.
+_SOURCES = (
+    *("constants", "design", "equations", "failures", "kernels", "model", "priors", "shapes", "sobol", "tallies"),
+    "transforms",
+)
+# Executables of half a megabyte each that the folder keeps; the oldest are removed.
+KEPT = 64
+
+_DIGEST = hashlib.sha256().digest_size
+
+_folder: Path | None = None
+_lock = threading.Lock()
+_memory: dict[Any, Callable[..., Any]] = {}
+compilations = 0
+"""Number of kernels compiled since the program started, those found in the cache not counted."""
 
 
 def cache_folder() -> Path:
@@ -22,19 +51,26 @@ def cache_folder() -> Path:
 
 
 def use_cache() -> bool:
-    """Let JAX keep compiled models between runs; returns whether it can.
+    """Keep compiled models between runs; returns whether that is possible.
 
-    JAX keys entries by program, version and machine, writes them under temporary names and ignores those that it cannot
-    read, so that concurrent runs and damaged files cost time, not correctness.
+    Entries are written under temporary names and checked when they are read, so that concurrent runs and damaged files
+    cost time, not correctness. Like every program in a user's own folders they are trusted: the folder must not be one
+    that others may write.
+    """
+    global _folder
+    _folder = _writable_folder()
+    return _folder is not None
+
+
+def use_jax_cache() -> bool:
+    """Let JAX keep all that it compiles, for programs that are not kernels of ours; returns whether it can.
+
+    Not together with `use_cache`: what JAX takes from its cache cannot be stored again.
     """
     import jax
 
-    try:
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: a user without a home
-        return False
-    if not os.access(folder, os.W_OK):
+    folder = _writable_folder()
+    if folder is None:
         return False
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -42,3 +78,121 @@ def use_cache() -> bool:
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     return True
+
+
+def _writable_folder() -> Path | None:
+    try:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def compiled(name: str, function: Any, static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Callable[..., Any]:
+    """Return an executable of a jitted function for arguments of these shapes.
+
+    Parameters
+    ----------
+    name : str
+    function : callable
+        From ``jax.jit``, its static arguments first.
+    static : tuple
+        Static arguments; their ``repr`` says what they are.
+    arrays : tuple
+        The other arguments.
+
+    Returns
+    -------
+    callable
+        Takes `arrays`, or others of the same shapes and types.
+    """
+    import jax
+
+    leaves, structure = jax.tree.flatten(arrays)
+    key = (name, static, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+    if key not in _memory:
+        # One at a time: the threads of a run want the same one.
+        with _lock:
+            if key not in _memory:
+                _memory[key] = _stored_or_made(name, repr(key), lambda: function.lower(*static, *arrays).compile())
+    return _memory[key]
+
+
+def _stored_or_made(name: str, key: str, make: Callable[[], Any]) -> Any:
+    global compilations
+    import jax
+
+    folder = _folder
+    if folder is not None and jax.default_backend() != "cpu":
+        # An executable depends on drivers there, which JAX knows and no name here could hold.
+        use_jax_cache()
+    if folder is None or jax.config.jax_compilation_cache_dir:
+        compilations += 1
+        return make()
+    path = folder / f"{name}-{hashlib.sha256((key + _environment()).encode()).hexdigest()[:32]}"
+    found = _read(path)
+    if found is None:
+        compilations += 1
+        found = make()
+        # What cannot be kept is made again: a full disk, a folder that has gone, a backend that cannot serialize.
+        with contextlib.suppress(Exception):
+            _write(path, found)
+    return found
+
+
+@functools.cache
+def _environment() -> str:
+    """Everything besides its key that an executable depends on: versions, machine, flags, source files."""
+    import jax
+    import jaxlib
+
+    digest = hashlib.sha256()
+    for source in _SOURCES:
+        digest.update((Path(__file__).parent / f"{source}.py").read_bytes())
+    flags = sorted((name, value) for name, value in os.environ.items() if name.startswith(("XLA_", "JAX_")))
+    devices = [str(device) for device in jax.devices()]
+    versions = (__version__, jax.__version__, jaxlib.__version__, sys.version)
+    return repr((versions, platform.platform(), _processor(), flags, devices, digest.hexdigest()))
+
+
+def _processor() -> str:
+    """Return the instructions that this processor has, as far as the system says: executables use them."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(line for line in lines if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def _read(path: Path) -> Any:
+    """Load an executable; None when there is none, or none that can be used."""
+    from jax.experimental import serialize_executable
+
+    try:
+        content = path.read_bytes()
+        digest, stored = content[:_DIGEST], content[_DIGEST:]
+        if hashlib.sha256(stored).digest() != digest:
+            return None
+        import jax
+
+        return serialize_executable.deserialize_and_load(*pickle.loads(stored), execution_devices=jax.devices()[:1])
+    except Exception:  # whatever is wrong with it, it can be made again
+        return None
+
+
+def _write(path: Path, executable: Any) -> None:
+    from jax.experimental import serialize_executable
+
+    stored = pickle.dumps(serialize_executable.serialize(executable))
+    handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(hashlib.sha256(stored).digest() + stored)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    ours = [other for other in path.parent.iterdir() if other.name.partition("-")[0] == path.name.partition("-")[0]]
+    for old in sorted(ours, key=lambda other: other.stat().st_mtime)[:-KEPT]:
+        old.unlink(missing_ok=True)

@@ -214,6 +214,66 @@ def sobol_tables(
     return directions, np.array([stream[1] for stream in streams], dtype=np.uint32)
 
 
+class Cells(NamedTuple):
+    """Cell numbers of consecutive points; those of chunk c are ``run ^ bases[:, c, None]``.
+
+    Point = (cell + 0.5)/2^32.
+
+    Attributes
+    ----------
+    run : numpy.ndarray of uint32, shape (inputs, points of a chunk)
+    bases : numpy.ndarray of uint32, shape (inputs, chunks)
+    """
+
+    run: np.ndarray
+    bases: np.ndarray
+
+
+def cells(
+    design: Design,
+    names: Sequence[str],
+    dimensions: Sequence[int],
+    replicate: int,
+    start: int,
+    stop: int,
+    block: Block = 0,
+    chunk: int = 1 << RUN_BITS,
+) -> Cells:
+    """Cell numbers of the points that `points` gives, in a form that needs little memory for Sobol' points.
+
+    Parameters
+    ----------
+    design, names, dimensions, replicate, start, stop, block
+        As for `points`.
+    chunk : int
+        Points of a chunk, a power of two. Sobol' points whose number is a power of two, and that start at a multiple
+        of it, come in chunks of so many; all others are one chunk.
+
+    Returns
+    -------
+    Cells
+    """
+    count = stop - start
+    if design.method != "sobol" or count < 1 or count & (count - 1) or start % count:
+        # The midpoint of a cell is exact in float64.
+        numbers = np.floor(points(design, names, dimensions, replicate, start, stop, block) * 2.0**BITS)
+        return Cells(numbers.astype(np.uint32), np.zeros((len(names), 1), np.uint32))
+    directions, shift = sobol_tables(design, names, dimensions, replicate, block)
+    low, digits = (min(count, chunk) - 1).bit_length(), (count - 1).bit_length()
+    ones = [j for j in range(digits, INDEX_BITS) if start >> j & 1]
+    origin = np.bitwise_xor.reduce(directions[:, ones], axis=1)
+    return Cells(_doubled(shift, directions[:, :low]), _doubled(origin, directions[:, low:digits]))
+
+
+def _doubled(first: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """XOR ``first`` with each combination of directions, (inputs, k): shape (inputs, 2^k), in binary order."""
+    table = np.empty((len(first), 1 << directions.shape[1]), dtype=np.uint32)
+    table[:, 0] = first
+    for j in range(directions.shape[1]):
+        np.bitwise_xor(table[:, : 1 << j], directions[:, j, None], out=table[:, 1 << j : 2 << j])
+    return table
+
+
 def _check(design, names, dimensions, replicate, start, stop, block):
     """Raise ValueError in plain text for what `points` does not accept."""
     if len(names) != len(dimensions):
@@ -288,10 +348,7 @@ def _sobol_points(directions: np.ndarray, shift: np.ndarray, start: int, stop: i
     doubling, so a point costs one XOR. Runs are short enough to stay in the processor's cache.
     """
     low = min((stop - start).bit_length(), RUN_BITS)
-    run = np.empty((len(shift), 1 << low), dtype=np.uint32)
-    run[:, 0] = shift
-    for j in range(low):
-        np.bitwise_xor(run[:, : 1 << j], directions[:, j, None], out=run[:, 1 << j : 2 << j])
+    run = _doubled(shift, directions[:, :low])
     result = np.empty((len(shift), stop - start))
     for origin in range(start >> low << low, stop, 1 << low):
         first, last = max(start, origin), min(stop, origin + (1 << low))

@@ -1,35 +1,38 @@
-"""Cube to quantile functions to model: the only place that compiles.
+"""Runs the compiled kernels on the points of a design: the only place that compiles.
 
 A problem is split into its *shape* (which inputs, which kernels, which phases), static under ``jax.jit``, and its
-numbers, which are not: problems of one shape share one compilation. Everything runs in float64, because 6e24 FLOP
-times a peak overflows float32, inside a local switch: importing this module changes nothing in JAX.
+numbers, which are not: problems of one shape share one compilation. Kernels run in float64 unless float32 is asked for
+and agrees, inside a local switch: importing this module changes nothing in JAX.
 """
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr, ndtri
 
-from gpustack_mc import model, priors, sobol
-from gpustack_mc.design import Design, points
+from gpustack_mc import compilation, kernels, priors, sobol
+from gpustack_mc.design import Design, cells
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import Problem
-from gpustack_mc.shapes import MODEL_INPUTS, SITE_INPUTS, Shape, blocks_of, dimension, shape_of
-from gpustack_mc.tallies import BINS, PROBABILITIES, Grid, Part, Statistics, Tally, exact, from_tallies, grid_around
+from gpustack_mc.shapes import blocks_of, dimension, shape_of
+from gpustack_mc.tallies import PROBABILITIES, Grid, Moments, Part, Statistics, Tally, exact, from_moments, grid_around
+
+Precision = Literal["float64", "float32"]
 
 # Draws kept in memory and in the result; a longer run keeps these and streams the rest into histograms.
 KEPT_DRAWS = 2**17
 # Points of each replicate that also run pick-freeze; the error of an index is then far below what is printed.
 ANALYSED_POINTS = 2**14
 CHUNK = 2**12
-STREAM_CHUNK = 2**13
+STREAM_CHUNK = 2**15
 MOST = 1e150
+# How far an output in float32 may lie from float64: in standard deviations, or relative to its size.
+NEAR_SPREAD, NEAR_SIZE = 1e-3, 1e-5
 
 
 class Sensitivity(NamedTuple):
@@ -65,6 +68,8 @@ class Simulation(NamedTuple):
     input_statistics, output_statistics : Statistics
         Over all draws, kept or not.
     sensitivity : Sensitivity or None
+    precision : {"float64", "float32"}
+        Of the kernels that made the draws and sums.
     """
 
     problem: Problem
@@ -75,6 +80,7 @@ class Simulation(NamedTuple):
     input_statistics: Statistics
     output_statistics: Statistics
     sensitivity: Sensitivity | None
+    precision: Precision = "float64"
 
     @property
     def kept(self) -> int:
@@ -84,97 +90,24 @@ class Simulation(NamedTuple):
 
 # ---- what is compiled --------------------------------------------------------------------------------------------
 
-
-def _draws(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any) -> Any:
-    """Map points of the cube, shape (varying, n), to draws of the same shape."""
-    z = ndtri(u)
-    if shape.correlated:
-        index = jnp.array(shape.correlated)
-        z = z.at[index].set(cholesky @ z[index])
-        u = u.at[index].set(ndtr(z[index]))
-    # Without barriers XLA's CPU backend computes every ndtri and exp again for each output that uses it.
-    z, u = jax.lax.optimization_barrier((z, u))
-    forms = dict(shape.forms)
-    rows: dict[str, Any] = {}
-    for form in sorted({forms[key] for key in shape.varying}):
-        members = [i for i, key in enumerate(shape.varying) if forms[key] == form]
-        rows |= _same_form(shape, arrays, form, members, u, z)
-    ordered = [rows[key] for key in shape.varying]
-    return jax.lax.optimization_barrier(jnp.stack(ordered)) if ordered else jnp.zeros((0, u.shape[1]))
+# Static arguments come first.
+_KERNELS = {
+    function.__name__: jax.jit(function, static_argnums=static)
+    for function, static in (
+        (kernels.propagate_points, (0,)),
+        (kernels.propagate_cells, (0,)),
+        (kernels.swapped, (0,)),
+        (kernels.analyse, (0, 1)),
+        (kernels.count, (0,)),
+    )
+}
+_STATIC = {"analyse": 2}
 
 
-def _same_form(shape: Shape, arrays: dict[str, Any], form: str, members: list[int], u: Any, z: Any) -> dict[str, Any]:
-    """Evaluate all inputs of one form at once: one formula to compile instead of one per input."""
-    keys = [shape.varying[i] for i in members]
-    if form in ("table", "discrete"):
-        return {
-            key: priors.quantile(form, arrays[key], u[i], z[i], jnp, ndtri)
-            for key, i in zip(keys, members, strict=True)
-        }
-    columns = [jnp.stack(column)[:, None] for column in zip(*(arrays[key] for key in keys), strict=True)]
-    index = jnp.array(members)
-    return dict(zip(keys, priors.quantile(form, columns, u[index], z[index], jnp, ndtri), strict=True))
-
-
-def _outputs(shape: Shape, arrays: dict[str, Any], x: Any) -> Any:
-    """Run the model on draws, shape (varying, n); returns (outputs, n)."""
-    values = {key: arrays[key][0] for key, form in shape.forms if form == "fixed"}
-    values |= {key: x[i] for i, key in enumerate(shape.varying)}
-    phases = [{name: values[key] for name, key in phase} for phase in shape.phases]
-    # A missing one is a TypeError of the program.
-    if shape.sites:
-        sites = [{name: values[key] for name, key in site} for site in shape.sites]
-        inputs = {name: values[name] for name in SITE_INPUTS if name in values}
-        found = model.run_on_sites(shape.program, phases, sites, shape.mode, **inputs)
-    else:
-        inputs = {name: values[name] for name in MODEL_INPUTS if name in values}
-        found = getattr(model, shape.program)(phases, **inputs)
-    return jnp.stack([jnp.broadcast_to(found[name], x.shape[1:]) for name in shape.outputs])
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _propagate(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any) -> Any:
-    x = _draws(shape, arrays, cholesky, u)
-    return jnp.concatenate([x, _outputs(shape, arrays, x)])
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _analyse(shape: Shape, arrays: dict[str, Any], cholesky: Any, u_a: Any, u_b: Any, masks: Any, centre: Any) -> Any:
-    """Propagate A and B and each A with one block from B; returns draws of A and the pick-freeze sums."""
-    n = u_a.shape[1]
-    x = _draws(shape, arrays, cholesky, jnp.concatenate([u_a, u_b], axis=1))
-    x_a, x_b = x[:, :n], x[:, n:]
-
-    def outputs(mask: Any) -> Any:
-        y = jax.lax.optimization_barrier(_outputs(shape, arrays, jnp.where(mask[:, None], x_b, x_a)))
-        return jax.lax.optimization_barrier(jnp.concatenate([y, jnp.log(y)]))
-
-    def one_block(carry: Any, mask: Any) -> Any:
-        return carry, sobol.swap_sums(y_a, y_b, outputs(mask), centre)
-
-    # Loops, although the first has two rounds only: each keeps one copy of the model to compile.
-    whole = jnp.stack([jnp.zeros_like(masks[0]), jnp.ones_like(masks[0])])
-    y_a, y_b = jax.lax.map(outputs, whole)
-    _, swap = jax.lax.scan(one_block, None, masks)
-    return jnp.concatenate([x_a, y_a[: len(shape.outputs)]]), sobol.variance_sums(y_a, y_b, centre), swap
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _swapped(shape: Shape, arrays: dict[str, Any], x_a: Any, x_b: Any, masks: Any, rows: Any) -> Any:
-    """Run the model on A with one block of inputs from B at a time; shape (blocks, len(rows), n)."""
-    return jax.lax.map(lambda mask: _outputs(shape, arrays, jnp.where(mask[:, None], x_b, x_a))[rows], masks)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _stream(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any, grid: "Grid") -> Any:
-    """Propagate without keeping draws: sums of deviations and bin numbers, for `Tally`."""
-    rows = jax.lax.optimization_barrier(_propagate(shape, arrays, cholesky, u))
-    deviation = rows - grid.centre[:, None]
-    place = jnp.sign(rows) * jnp.log(jnp.abs(rows) / grid.scale[:, None] + 1)
-    position = (place - grid.low[:, None]) * grid.per_unit[:, None]
-    finite = jnp.isfinite(rows)
-    bins = jnp.where(finite, jnp.clip(position, 0, BINS - 1), 0).astype(jnp.int32)
-    return deviation.sum(-1), (deviation**2).sum(-1), bins, rows.shape[1] - finite.sum(-1)
+def _run(name: str, *arguments: Any) -> Any:
+    """Run a kernel, compiled once for each shape: kept in memory, and in the user's cache where that is on."""
+    static, arrays = arguments[: _STATIC.get(name, 1)], arguments[_STATIC.get(name, 1) :]
+    return compilation.compiled(name, _KERNELS[name], static, arrays)(*arrays)
 
 
 # ---- running it --------------------------------------------------------------------------------------------------
@@ -233,7 +166,7 @@ class Propagation:
     def propagate(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return draws of the inputs (varying, n) and outputs (outputs, n) at points of the cube (varying, n)."""
         with jax.enable_x64(True):
-            rows = np.asarray(_propagate(self.shape, self.arrays, self.cholesky, u))
+            rows = np.asarray(_run("propagate_points", self.shape, self.arrays, self.cholesky, u))
         require_finite(rows[len(self.varying) :], self.problem)
         return rows[: len(self.varying)], rows[len(self.varying) :]
 
@@ -254,7 +187,7 @@ class Propagation:
         ndarray, shape (blocks, len(rows), n)
         """
         with jax.enable_x64(True):
-            return np.asarray(_swapped(self.shape, self.arrays, x_a, x_b, masks, np.asarray(rows)))
+            return np.asarray(_run("swapped", self.shape, self.arrays, x_a, x_b, masks, np.asarray(rows)))
 
 
 def require_finite(outputs: np.ndarray, problem: Problem) -> None:
@@ -343,28 +276,37 @@ def propagate(
 class _Run:
     """One propagation: the numbers that all chunks share, and one task per replicate for the worker threads."""
 
-    def __init__(self, problem: Problem, design: Design, with_sensitivity: bool, progress: Callable[[float], None]):
-        self.problem, self.design, self.progress = problem, design, progress
+    def __init__(self, problem: Problem, design: Design, with_sensitivity: bool, progress: Callable[[float], None],
+                 precision: Precision = "float64"):  # fmt: skip
+        self.problem, self.design, self.progress, self.precision = problem, design, progress, precision
         self.shape, arrays = shape_of(problem)
+        dtype = np.dtype(precision)
         # On the device once, not again with each chunk.
-        self.arrays = jax.device_put(arrays)
-        self.cholesky = np.linalg.cholesky(problem.correlation) if problem.correlated else np.zeros((0, 0))
+        self.arrays = jax.device_put(
+            {key: tuple(part.astype(dtype) for part in parts) for key, parts in arrays.items()}
+        )
+        self.cholesky = (np.linalg.cholesky(problem.correlation) if problem.correlated else np.zeros((0, 0))).astype(
+            dtype
+        )
         self.names = list(self.shape.varying)
         self.streams = self.names
         self.dimensions = [dimension(problem.inputs[key], problem) for key in self.names]
         self.blocks = blocks_of(self.shape, problem.correlation)
+        self.masks = np.array([[key in block for key in self.names] for block in self.blocks])
         length = design.length
         self.kept = min(length, KEPT_DRAWS // design.replicates)
         self.analysed = min(length, ANALYSED_POINTS) if with_sensitivity and self.names else 0
         self.done = 0
         self.stopped = False
+        self.lock = threading.Lock()
 
-    def points(self, replicate: int, start: int, stop: int, block: Any = 0) -> np.ndarray:
-        return points(self.design, self.streams, self.dimensions, replicate, start, stop, block)
+    def cells(self, replicate: int, start: int, stop: int, block: Any = 0) -> kernels.Cells:
+        found = cells(self.design, self.streams, self.dimensions, replicate, start, stop, block, kernels.ROWS)
+        return kernels.Cells(*found)
 
     def propagate(self, replicate: int, start: int, stop: int) -> np.ndarray:
-        u = self.points(replicate, start, stop)
-        return np.asarray(_propagate(self.shape, self.arrays, self.cholesky, u))
+        found = _run("propagate_cells", self.shape, self.arrays, self.cholesky, self.cells(replicate, start, stop))
+        return np.asarray(found, dtype=float)
 
     def each_replicate(self, task: Callable[[int], Any], wanted: Sequence[int] | None = None) -> list[Any]:
         """Run a task for every replicate, on all cores; results in order, whatever finishes first."""
@@ -389,9 +331,7 @@ class _Run:
         self.progress(min(self.done / self.design.samples, 1.0))
 
     def simulation(self) -> Simulation:
-        centre = self.centre() if self.analysed else None
-        found = self.each_replicate(functools.partial(self.first_points, centre))
-        sums = [part.sums for part in found]
+        found = self.each_replicate(self.first_points)
         draws = np.concatenate([part.draws for part in found], axis=1)
         statistics = exact(draws, found) if self.kept == self.design.length else self.streamed(draws)
         count = len(self.names)
@@ -404,66 +344,76 @@ class _Run:
             outputs=draws[count:],
             input_statistics=Statistics(*(part[..., :count] for part in statistics)),
             output_statistics=Statistics(*(part[..., count:] for part in statistics)),
-            sensitivity=self.indices(sums, centre) if centre is not None else None,
+            sensitivity=self.indices([part.sums for part in found]) if self.analysed else None,
+            precision=self.precision,
         )
 
-    def first_points(self, centre: np.ndarray | None, replicate: int) -> "Part":
-        """Draws that are kept, with their summaries, and pick-freeze sums, of one replicate."""
+    def first_points(self, replicate: int) -> Part:
+        """Draws that are kept, with their order, and pick-freeze sums, of one replicate."""
         parts, sums = [], []
         for start, stop in _chunks(0, max(self.kept, self.analysed), CHUNK):
             if start < self.analysed:
-                part, *found = self.analyse(replicate, start, stop, centre)
-                sums.append(found)
+                found = self.analyse(replicate, start, stop)
+                parts.append(np.asarray(found.draws, dtype=float))
+                sums.append(found._replace(draws=None))
             else:
-                part = self.propagate(replicate, start, stop)
-            parts.append(part)
+                parts.append(self.propagate(replicate, start, stop))
             if self.kept == self.design.length:
                 self.advance(stop - start)
         kept = np.concatenate(parts, axis=1)[:, : self.kept]
         require_finite(kept[len(self.names) :], self.problem)
-        total = tuple(functools.reduce(sobol.add_sums, part) for part in zip(*sums, strict=True))
-        return Part(kept, kept.mean(axis=1), np.quantile(kept, PROBABILITIES, axis=1), total)
+        return Part(kept, np.sort(kept, axis=1), tuple(sums))
 
-    def centre(self) -> np.ndarray:
-        """Means of raw and log outputs over the first chunk: sums of deviations from them lose no digits."""
-        draws, *_ = self.analyse(0, 0, min(self.design.length, CHUNK), np.zeros(2 * len(self.shape.outputs)))
-        y = draws[len(self.names) :]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return sobol.pilot_centre(np.concatenate([y, np.log(y)]))
+    def analyse(self, replicate: int, start: int, stop: int, logs: bool = True) -> kernels.PickFreeze:
+        a, b = (self.cells(replicate, start, stop, block) for block in (0, 1))
+        found = _run("analyse", self.shape, logs, self.arrays, self.cholesky, a, b, self.masks)
+        return jax.tree.map(np.asarray, found)
 
-    def analyse(self, replicate: int, start: int, stop: int, centre: Any) -> tuple[np.ndarray, Any, Any]:
-        u_a, u_b = self.points(replicate, start, stop), self.points(replicate, start, stop, 1)
-        masks = np.array([[key in block for key in self.names] for block in self.blocks])
-        draws, base, swap = _analyse(self.shape, self.arrays, self.cholesky, u_a, u_b, masks, centre)
-        return np.asarray(draws), jax.tree.map(np.asarray, base), jax.tree.map(np.asarray, swap)
-
-    def indices(self, sums: Sequence[tuple[Any, Any]], centre: np.ndarray) -> Sensitivity:
-        base, swap = (sobol.stack_sums(part) for part in zip(*sums, strict=True))
+    def indices(self, parts: Sequence[Sequence[kernels.PickFreeze]]) -> Sensitivity:
+        """Indices from the sums of all chunks of all replicates."""
+        # Any value near the means would do: deviations from it lose no digits.
+        to = parts[0][0].centre[0].astype(float)
+        replicates = []
+        for chunks in parts:
+            joined = [
+                sobol.recentred(part.base, part.swap, part.centre.astype(float), part.scale.astype(float), to)
+                for part in chunks
+            ]
+            replicates.append([sobol.added_up(sums) for sums in zip(*joined, strict=True)])
+        base, swap = (sobol.stack_sums(part) for part in zip(*replicates, strict=True))
         half = len(self.shape.outputs)
-        parts = []
+        spacing = float(np.finfo(self.precision).eps)
+        scales = []
         for columns in (slice(None, half), slice(half, None)):
             cut_base = base._replace(**{f: getattr(base, f)[..., columns] for f in ("linear", "square", "nonfinite")})
             cut_swap = type(swap)(*(part[..., columns] for part in swap))
-            parts.append(sobol.indices(cut_base, cut_swap, floor=(4 * np.finfo(float).eps * centre[columns]) ** 2))
+            floor = (4 * spacing * to[columns]) ** 2
+            scales.append(sobol.indices(cut_base, cut_swap, floor=floor, precision=spacing))
         names = tuple("+".join(block) for block in self.blocks)
-        return Sensitivity(names, *parts, samples=self.analysed * self.design.replicates)
+        return Sensitivity(names, *scales, samples=self.analysed * self.design.replicates)
 
     def streamed(self, draws: np.ndarray) -> Statistics:
         """Summaries over all points of a design too long to keep."""
         grid = grid_around(draws)
-        tallies = self.each_replicate(functools.partial(self.tally, grid, len(draws)))
-        return from_tallies(tallies, grid)
+        whole = Tally(len(draws), len(self.shape.outputs))
+        parts = self.each_replicate(functools.partial(self.tally, grid, whole))
+        of_inputs = [priors.quantiles(self.problem.inputs[key].marginal, PROBABILITIES) for key in self.names]
+        return from_moments(parts, whole.counts, grid, np.array(of_inputs).reshape(-1, len(PROBABILITIES)).T)
 
-    def tally(self, grid: Grid, variables: int, replicate: int) -> "Tally":
-        tally = Tally(variables)
+    def tally(self, grid: Grid, whole: Tally, replicate: int) -> Moments:
+        """Count the points of one replicate, for itself and for all together."""
+        own = Tally(len(whole.linear), len(whole.counts))
+        on_device = Grid(*(part.astype(self.cholesky.dtype) for part in grid))
         for start, stop in _chunks(0, self.design.length, STREAM_CHUNK):
-            u = self.points(replicate, start, stop)
-            total, square, bins, bad = _stream(self.shape, self.arrays, self.cholesky, u, grid)
-            if np.asarray(bad).any():
+            found = _run("count", self.shape, self.arrays, self.cholesky, self.cells(replicate, start, stop), on_device)
+            linear, square, bins, bad = (np.asarray(part) for part in found)
+            if bad.any():
                 require_finite(self.propagate(replicate, start, stop)[len(self.names) :], self.problem)
-            tally.add(np.asarray(total), np.asarray(square), np.asarray(bins), stop - start)
+            own.add(linear, square, bins)
             self.advance(stop - start)
-        return tally
+        with self.lock:
+            whole.counts += own.counts
+        return own.moments(grid)
 
 
 def _chunks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:

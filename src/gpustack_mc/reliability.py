@@ -100,7 +100,7 @@ def require_progress(goodput: np.ndarray, place: Place) -> None:
 def afterthoughts(tree: "xr.DataTree") -> Iterator[str]:
     """Yield what only the draws of a result tell: that the run never ends in some of them."""
     if "expected_goodput" in tree["prior_predictive"]:
-        share = float((tree["prior_predictive"]["expected_goodput"] < NO_PROGRESS).mean())
+        share = float(np.mean(tree["prior_predictive"]["expected_goodput"].values < NO_PROGRESS))
         if share > 0:
             said = f"{share:.1%}" if share >= 1e-3 else "less than 0.1%"
             yield f"in {said} of the draws failures come so fast that the run never ends"

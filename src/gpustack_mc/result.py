@@ -13,17 +13,20 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from gpustack_mc import __version__, catalog
 from gpustack_mc.problem import Input, Problem
 from gpustack_mc.propagation import Sensitivity, Simulation
 from gpustack_mc.quantities import BY_NAME, Quantity
 from gpustack_mc.spent import parts
+from gpustack_mc.tables import AnyTree, Table, Tree, tables_of
 from gpustack_mc.tallies import STATISTICS
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 SCHEMA_VERSION = 1
 _LIBRARIES = ("jax", "jaxlib", "numpy", "scipy", "xarray", "arviz", "numpyro")
@@ -40,12 +43,17 @@ def versions() -> dict[str, str]:
     return found
 
 
-def to_datatree(simulation: Simulation) -> xr.DataTree:
-    """Return a simulation as a DataTree with units, sources and provenance in its attributes.
+def to_datatree(simulation: Simulation) -> "xr.DataTree":
+    """Return a simulation as a DataTree with units, sources and provenance in its attributes, see `to_tree`."""
+    return to_tree(simulation).as_datatree()
+
+
+def to_tree(simulation: Simulation) -> Tree:
+    """Return a simulation as labelled tables with units, sources and provenance in their attributes.
 
     Returns
     -------
-    xarray.DataTree
+    Tree
         Root attributes: ``gpustack_mc_schema``, ``name``, ``seed``, ``samples``, ``design``, ``draws``, ``scenario``
         (its YAML text with what was laid over it), ``scenario_sha256``, ``scenario_file`` (the text alone),
         ``overrides``, ``pack_sha256``, ``versions``, ``basis``, ``questions``, ``published``, ``conditioned_on``,
@@ -55,22 +63,21 @@ def to_datatree(simulation: Simulation) -> xr.DataTree:
     created = {"created_at": datetime.now(UTC).isoformat(timespec="seconds")}
     library = {"creation_library": "gpustack-mc", "creation_library_version": __version__}
     draws = {"sample_dims": ["chain", "draw"], **created, **library}
-    tree = {
-        "/": xr.Dataset(attrs=_root_attributes(simulation) | created | library),
-        "/prior": _draws(_input_variables(simulation), draws),
-        "/prior_predictive": _draws(_output_variables(simulation), draws),
-        "/constant_data": _constants(problem, created | library),
-        "/statistics": _statistics(simulation),
+    groups = {
+        "prior": _draws(_input_variables(simulation), draws),
+        "prior_predictive": _draws(_output_variables(simulation), draws),
+        "constant_data": _constants(problem, created | library),
+        "statistics": _statistics(simulation),
     }
     if simulation.sensitivity:
-        tree["/sensitivity"] = _sensitivity(simulation.sensitivity, problem)
+        groups["sensitivity"] = _sensitivity(simulation.sensitivity, problem)
     if problem.running:
         for name, values in parts(simulation)._asdict().items():
-            tree[f"/{name}"] = _draws(_described(values, problem.basis, name.replace("_", " ")), draws)
-    return xr.DataTree.from_dict(tree)
+            groups[name] = _draws(_described(values, problem.basis, name.replace("_", " ")), draws)
+    return Tree(groups, _root_attributes(simulation) | created | library)
 
 
-def write(tree: xr.DataTree, path: Path) -> None:
+def write(tree: AnyTree, path: Path) -> None:
     """Write a result as netCDF-4, which `xarray.open_datatree` reads back identical.
 
     A netCDF-4 file is an HDF5 file whose dimensions are dimension scales. `xarray.DataTree.to_netcdf` writes the same
@@ -81,15 +88,15 @@ def write(tree: xr.DataTree, path: Path) -> None:
     # In memory first: when the disk is full HDF5 crashes while closing a file, and Python does not.
     buffer = io.BytesIO()
     with h5py.File(buffer, "w", track_order=True) as file:
-        for node in tree.subtree:
-            group = file if node.path == "/" else file.create_group(node.path, track_order=True)
+        for name, node in tables_of(tree):
+            group = file if name == "/" else file.create_group(name, track_order=True)
             _write_attributes(group, node.attrs)
             _write_variables(group, node)
     # A copy: a view that a failed write leaves in its traceback cannot be let go of.
     path.write_bytes(buffer.getvalue())
 
 
-def _write_variables(group: Any, node: xr.DataTree) -> None:
+def _write_variables(group: Any, node: Any) -> None:
     for dimension, size in node.sizes.items():
         if dimension not in node.variables:
             # The name by which netCDF knows a dimension that has no coordinates.
@@ -164,10 +171,10 @@ def _root_attributes(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def _draws(variables: dict[str, tuple[np.ndarray, dict]], attributes: dict[str, Any]) -> xr.Dataset:
+def _draws(variables: dict[str, tuple[np.ndarray, dict]], attributes: dict[str, Any]) -> Table:
     data = {name: (("chain", "draw"), values[None, :], attrs) for name, (values, attrs) in variables.items()}
     length = next((len(values) for values, _ in variables.values()), 0)
-    return xr.Dataset(data, coords={"chain": [0], "draw": np.arange(length)}, attrs=attributes)
+    return Table(data, {"chain": [0], "draw": np.arange(length)}, attrs=attributes)
 
 
 def quantity_attributes(quantity: Quantity, key: str | None = None) -> dict[str, str]:
@@ -220,16 +227,16 @@ def _described(
     return variables
 
 
-def _constants(problem: Problem, attributes: dict[str, Any]) -> xr.Dataset:
+def _constants(problem: Problem, attributes: dict[str, Any]) -> Table:
     fixed = {
         key: ((), float(item.marginal.parameters["value"]), _input_attributes(item))
         for key, item in problem.inputs.items()
         if item.marginal.is_fixed
     }
-    return xr.Dataset(fixed, attrs=attributes)
+    return Table(fixed, attrs=attributes)
 
 
-def _statistics(simulation: Simulation) -> xr.Dataset:
+def _statistics(simulation: Simulation) -> Table:
     """Summaries over all draws: one array with dimensions (variable, statistic).
 
     A variable of its own for each quantity would read nicer, and make the file three times slower to write.
@@ -238,14 +245,14 @@ def _statistics(simulation: Simulation) -> xr.Dataset:
     rows = np.concatenate([simulation.input_statistics.rows(), simulation.output_statistics.rows()], axis=1)
     units = [BY_NAME[key.partition("@")[0]].unit for key in keys]
     about = "over all draws; *_error is the Monte Carlo standard error, from independent replicates of the design"
-    return xr.Dataset(
-        {"value": (("variable", "statistic"), rows.T), "units": (("variable",), units)},
+    return Table(
+        {"value": (("variable", "statistic"), rows.T, {}), "units": (("variable",), units, {})},
         coords={"variable": keys, "statistic": list(STATISTICS)},
         attrs={"comment": about},
     )
 
 
-def _sensitivity(found: Sensitivity, problem: Problem) -> xr.Dataset:
+def _sensitivity(found: Sensitivity, problem: Problem) -> Table:
     """Indices with dimensions (scale, output, input); constant and non-finite outputs are NaN and named."""
     data = {}
     for name, field in (("S1", "first"), ("ST", "total")):
@@ -255,7 +262,7 @@ def _sensitivity(found: Sensitivity, problem: Problem) -> xr.Dataset:
     data["S1"][2]["long_name"] = "First-order Sobol' index"
     data["ST"][2]["long_name"] = "Total Sobol' index"
     status = np.array([list(part.status) for part in (found.raw, found.log)])
-    data["status"] = (("scale", "output"), status)
+    data["status"] = (("scale", "output"), status, {})
     attributes = {
         "samples": found.samples,
         "interval": "90% t-interval from independent replicates of the design",
@@ -264,4 +271,4 @@ def _sensitivity(found: Sensitivity, problem: Problem) -> xr.Dataset:
     if problem.correlated:
         attributes["comment"] = "correlated inputs form one block; an index of a block is that of the inputs together"
     coords = {"scale": ["raw", "log"], "output": list(problem.outputs), "input": list(found.blocks)}
-    return xr.Dataset(data, coords=coords, attrs=attributes)
+    return Table(data, coords, attributes)

@@ -15,6 +15,7 @@ from gpustack_mc.loading import load_meanwhile
 from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import simulate
 from gpustack_mc.scenario import load_scenario
+from gpustack_mc.tables import Tree
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,7 +38,7 @@ class Done(NamedTuple):
 
     Attributes
     ----------
-    tree : xarray.DataTree
+    result : Tree
     summary : dict
         As printed with ``--json``.
     ownership : {"own", "rent", "either"}
@@ -47,11 +48,16 @@ class Done(NamedTuple):
         Outputs that were named; empty for the whole report.
     """
 
-    tree: "xr.DataTree"
+    result: Tree
     summary: dict[str, Any]
     ownership: str
     failed: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+
+    @property
+    def tree(self) -> "xr.DataTree":
+        """The result for xarray."""
+        return self.result.as_datatree()
 
 
 def run_scenario(
@@ -128,7 +134,7 @@ def run_scenario(
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
-    return done._replace(failed=_failed(done.tree, gates), shown=shown)
+    return done._replace(failed=_failed(done.result, gates), shown=shown)
 
 
 def _asked(problem: Problem, ask: Iterable[str], fail_if: Iterable[str]) -> tuple[Problem, tuple[Gate, ...]]:
@@ -138,7 +144,7 @@ def _asked(problem: Problem, ask: Iterable[str], fail_if: Iterable[str]) -> tupl
     return problem._replace(asked=problem.asked + added), tuple(parse_gate(text, about) for text in fail_if)
 
 
-def _failed(tree: "xr.DataTree", gates: Iterable[Gate]) -> tuple[str, ...]:
+def _failed(tree: Tree, gates: Iterable[Gate]) -> tuple[str, ...]:
     from gpustack_mc import answering
 
     return tuple(line for gate in gates if (line := answering.failure(tree, gate)))
@@ -156,6 +162,7 @@ def _run(
 ) -> Done:
     later = ["gpustack_mc.summarizing", "gpustack_mc.result"]
     later += ["h5py"] if with_files else []
+    later += ["xarray"] if with_files and (pictures or with_report) else []
     later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and (pictures or with_report) else []
     later += ["gpustack_mc.report", "jinja2"] if with_files and with_report else []
     load_meanwhile(*later)
@@ -164,10 +171,10 @@ def _run(
         goodput = simulation.outputs[problem.outputs.index("expected_goodput")]
         reliability.require_progress(goodput, problem.place(("reliability",)))
 
-    from gpustack_mc.result import to_datatree
+    from gpustack_mc.result import to_tree
     from gpustack_mc.summarizing import summarise
 
-    tree = to_datatree(simulation)
+    tree = to_tree(simulation)
     names = ["result.nc", "summary.json", *(f"{name}.png" for name in pictures), *["report.html"] * with_report]
     files = [folder / name for name in names] if with_files else []
     summary = summarise(tree, [str(file) for file in files])
@@ -182,15 +189,16 @@ def _run(
 
 
 def _write(
-    tree: "xr.DataTree", summary: dict[str, Any], files: Sequence[Path], pictures: Sequence[str], ownership: str
+    result: Tree, summary: dict[str, Any], files: Sequence[Path], pictures: Sequence[str], ownership: str
 ) -> None:
     """Write all files, or leave the folder as it was."""
     from gpustack_mc.result import write
 
-    with storage.replacing_all(files) as (result, text, *others):
-        write(tree, result)
+    with storage.replacing_all(files) as (stored, text, *others):
+        write(result, stored)
         text.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         drawn = {}
+        tree = result.as_datatree() if others else None
         for name, path in zip(pictures, others, strict=False):
             from gpustack_mc import pages
 

@@ -32,6 +32,8 @@ PILOT = 256
 CHUNK = 2**14
 """Points per call of the model in `sobol_indices`."""
 
+_LANES = 16
+
 
 class VarianceSums(NamedTuple):
     """Sums over the two samples A and B of one replicate; those of two chunks may be added.
@@ -99,11 +101,33 @@ class Indices(NamedTuple):
     nonfinite: np.ndarray
 
 
-def _deviations(y, centre):
-    """Return y - centre with 0 where y is not finite, and where that is; works on NumPy and JAX arrays alike."""
+def deviations(y, centre):
+    """Return y - centre with 0 where y is not finite, and how many of each row are not.
+
+    Parameters
+    ----------
+    y : NumPy or JAX array, shape (..., outputs, n)
+    centre : array, shape (outputs,)
+
+    Returns
+    -------
+    array, shape (..., outputs, n); array, shape (..., outputs)
+    """
     xp = y.__array_namespace__()
     finite = xp.isfinite(y)
-    return xp.where(finite, y, centre) - centre, ~finite
+    centre = centre[:, None]
+    return xp.where(finite, y, centre) - centre, total(xp.where(finite, 0.0, 1.0).astype(y.dtype))
+
+
+def total(x):
+    """Sum over the last axis.
+
+    XLA adds up a row term by term, each addition waiting for the one before; 16 partial sums do not wait, and lose
+    fewer digits. NumPy has its own pairwise sum.
+    """
+    if isinstance(x, np.ndarray) or x.shape[-1] % _LANES:
+        return x.sum(-1)
+    return x.reshape(*x.shape[:-1], -1, _LANES).sum(-2).sum(-1)
 
 
 def variance_sums(y_a, y_b, centre) -> VarianceSums:
@@ -122,14 +146,13 @@ def variance_sums(y_a, y_b, centre) -> VarianceSums:
     VarianceSums
         Without leading axes. Traceable by JAX.
     """
-    centre = centre[:, None]
-    (a, bad_a), (b, bad_b) = _deviations(y_a, centre), _deviations(y_b, centre)
-    return VarianceSums(
-        linear=(a + b).sum(-1),
-        square=(a * a + b * b).sum(-1),
-        nonfinite=bad_a.sum(-1) + bad_b.sum(-1),
-        count=y_a.shape[-1],
-    )
+    (a, bad_a), (b, bad_b) = deviations(y_a, centre), deviations(y_b, centre)
+    return variance_sums_of(a, b, bad_a + bad_b)
+
+
+def variance_sums_of(a, b, nonfinite) -> VarianceSums:
+    """`variance_sums` of `deviations`, shape (outputs, n), and the number of values that are not finite."""
+    return VarianceSums(total(a + b), total(a * a + b * b), nonfinite, a.shape[-1])
 
 
 def swap_sums(y_a, y_b, y_ab, centre) -> SwapSums:
@@ -148,20 +171,52 @@ def swap_sums(y_a, y_b, y_ab, centre) -> SwapSums:
     SwapSums
         Each of shape (outputs,) or (inputs, outputs). Traceable by JAX.
     """
-    centre = centre[:, None]
-    (a, _), (b, _), (ab, bad) = _deviations(y_a, centre), _deviations(y_b, centre), _deviations(y_ab, centre)
-    change = ab - a
-    return SwapSums(
-        product=(b * change).sum(-1),
-        difference=change.sum(-1),
-        jansen=(change * change).sum(-1),
-        nonfinite=bad.sum(-1),
+    (a, _), (b, _), (ab, bad) = deviations(y_a, centre), deviations(y_b, centre), deviations(y_ab, centre)
+    return swap_sums_of(b, ab - a, bad)
+
+
+def swap_sums_of(b, change, nonfinite) -> SwapSums:
+    """`swap_sums` of the `deviations` of B, the change from A to AB, and the number of values of AB not finite."""
+    return SwapSums(total(b * change), total(change), total(change * change), nonfinite)
+
+
+def recentred(base: VarianceSums, swap: SwapSums, centre, scale, to) -> tuple[VarianceSums, SwapSums]:
+    """Turn sums of scaled deviations from one centre into sums of deviations from another one, in float64.
+
+    Chunks may so be centred and scaled by their own values, which keeps the digits of float32.
+
+    Parameters
+    ----------
+    base, swap
+        Sums of (y - centre) / scale.
+    centre, scale : numpy.ndarray, shape (..., outputs)
+        Those of the sums.
+    to : numpy.ndarray, shape (outputs,)
+        The centre of the result.
+    """
+    base, swap = (type(sums)(*(np.asarray(part, dtype=float) for part in sums)) for sums in (base, swap))
+    shift, values = centre - to, 2.0 * base.count[..., None]
+    linear = base.linear * scale
+    moved = VarianceSums(
+        linear + values * shift,
+        base.square * scale**2 + (2 * linear + values * shift) * shift,
+        base.nonfinite,
+        base.count,
     )
+    scale, shift = scale[..., None, :], shift[..., None, :]
+    difference = swap.difference * scale
+    product = swap.product * scale**2 + shift * difference
+    return moved, SwapSums(product, difference, swap.jansen * scale**2, swap.nonfinite)
 
 
 def add_sums(left, right):
     """Join the sums of two chunks of the same replicate, or of two replicates."""
     return type(left)(*(a + b for a, b in zip(left, right, strict=True)))
+
+
+def added_up(sums):
+    """Join sums that hold chunks along their leading axis; one or more."""
+    return type(sums[0])(*(sum(part.sum(axis=0) for part in parts) for parts in zip(*sums, strict=True)))
 
 
 def stack_sums(sums):
@@ -189,7 +244,13 @@ def _all_but_one(sums, together):
     return type(sums)(*(whole - part for whole, part in zip(together, sums, strict=True)))
 
 
-def indices(base: VarianceSums, swap: SwapSums, mass: float = 0.90, floor: float | np.ndarray = 0.0) -> Indices:
+def indices(
+    base: VarianceSums,
+    swap: SwapSums,
+    mass: float = 0.90,
+    floor: float | np.ndarray = 0.0,
+    precision: float = float(np.finfo(float).eps),
+) -> Indices:
     """Compute indices pooled over replicates, with delete-one-replicate jackknife intervals.
 
     The estimate is the ratio of the sums over all replicates, and its error comes from leaving out one replicate at a
@@ -207,6 +268,8 @@ def indices(base: VarianceSums, swap: SwapSums, mass: float = 0.90, floor: float
     floor : float or numpy.ndarray, shape (outputs,)
         Variance, in the square of the output's unit, at or below which an output counts as constant, for example
         because its digits end there.
+    precision : float
+        Relative spacing of the numbers that were added up.
 
     Returns
     -------
@@ -225,7 +288,7 @@ def indices(base: VarianceSums, swap: SwapSums, mass: float = 0.90, floor: float
     with np.errstate(divide="ignore", invalid="ignore"):
         first, total, variance = _estimates(whole_base, whole_swap)
         left_first, left_total, _ = _estimates(_all_but_one(base, whole_base), _all_but_one(swap, whole_swap))
-    rounding = 8.0 * np.finfo(float).eps * whole_base.square / whole_base.count
+    rounding = 8.0 * precision * whole_base.square / whole_base.count
     constant = variance <= np.maximum(rounding, floor)
     unusable = constant | (nonfinite > 0)
     first, total = (np.where(unusable, np.nan, index) for index in (first, total))

@@ -41,18 +41,35 @@ class Statistics(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one replicate contributes: draws (variables, n), their means and quantiles, pick-freeze sums."""
+    """What one replicate contributes.
+
+    Attributes
+    ----------
+    draws : ndarray, shape (variables, n)
+    ordered : ndarray, shape (variables, n)
+        The same, each row sorted.
+    sums : tuple
+        Of pick-freeze.
+    """
 
     draws: np.ndarray
-    mean: np.ndarray
-    quantiles: np.ndarray
+    ordered: np.ndarray
     sums: tuple[Any, ...]
 
 
 class Grid(NamedTuple):
-    """Histogram bins of variables: equal steps of sign(x) log(1 + |x|/scale), which is the log away from zero."""
+    """Histogram bins of variables: equal steps of sign(x) log(1 + |x|/scale), which is the log away from zero.
+
+    Attributes
+    ----------
+    centre, spread : array, shape (variables,)
+        From where deviations count, and in which unit.
+    scale, low, per_unit : array, shape (variables,)
+        Of the bins.
+    """
 
     centre: Any
+    spread: Any
     scale: Any
     low: Any
     per_unit: Any
@@ -73,65 +90,160 @@ def _statistics(
 
 def exact(draws: np.ndarray, parts: Sequence[Part]) -> Statistics:
     """Summaries of draws that are all in memory, shape (variables, n)."""
-    by_mean, by_quantile = np.stack([part.mean for part in parts]), np.stack([part.quantiles for part in parts])
+    by_mean = np.stack([part.draws.mean(axis=1) for part in parts])
+    by_quantile = np.stack([_quantiles(part.ordered) for part in parts])
     # Deviations from the middle keep the digits of constants: the variance of equal numbers must be zero.
     centred = draws - draws[:, :1]
-    ordered = np.quantile(draws, PROBABILITIES, axis=1)
-    return _statistics(draws[:, 0] + centred.mean(axis=1), centred.var(axis=1), ordered, by_mean, by_quantile)
+    pooled = _pooled_quantiles(draws, [part.ordered for part in parts])
+    return _statistics(draws[:, 0] + centred.mean(axis=1), centred.var(axis=1), pooled, by_mean, by_quantile)
+
+
+def _rank(p: float, n: int) -> tuple[int, float]:
+    """Return the place of a quantile among n sorted values, and how far it lies from there to the next."""
+    place = p * (n - 1)
+    below = min(int(place), max(n - 2, 0))
+    return below, place - below
+
+
+def _quantiles(ordered: np.ndarray) -> np.ndarray:
+    """Quantiles of sorted rows, shape (variables, n), linear between values; shape (probabilities, variables)."""
+    n = ordered.shape[1]
+    found = []
+    for p in PROBABILITIES:
+        below, share = _rank(p, n)
+        low, high = ordered[:, below], ordered[:, min(below + 1, n - 1)]
+        found.append(low + (high - low) * share)
+    return np.stack(found)
+
+
+def _pooled_quantiles(draws: np.ndarray, ordered: Sequence[np.ndarray]) -> np.ndarray:
+    """Quantiles of all draws, (variables, n), from those of the sorted replicates; shape (probabilities, variables).
+
+    A value of the whole lies between the lowest and the highest value at the same place of the replicates: the few
+    values there are sorted instead of all.
+    """
+    n, length = draws.shape[1], ordered[0].shape[1]
+    found = np.empty((len(PROBABILITIES), len(draws)))
+    for k, p in enumerate(PROBABILITIES):
+        below, share = _rank(p, n)
+        inside, _ = _rank(p, length)
+        lows = np.min([rows[:, max(inside - 1, 0)] for rows in ordered], axis=0)
+        highs = np.max([rows[:, min(inside + 2, length - 1)] for rows in ordered], axis=0)
+        for i, (low, high) in enumerate(zip(lows, highs, strict=True)):
+            ends = [rows[i].searchsorted([low, high], side="left") for rows in ordered]
+            before = sum(int(first) for first, _ in ends)
+            # Beyond the upper end one value of each replicate is enough: the next in order is among them.
+            near = np.sort(np.concatenate([rows[i, a : b + 2] for rows, (a, b) in zip(ordered, ends, strict=True)]))
+            place = below - before
+            if not 0 <= place < len(near) - 1 or near[place + 1] > high:
+                near, place = np.sort(draws[i]), below
+            pair = near[place : place + 2]
+            found[k, i] = pair[0] + (pair[-1] - pair[0]) * share
+    return found
+
+
+class Moments(NamedTuple):
+    """What one replicate of a streamed design contributes.
+
+    Attributes
+    ----------
+    n : int
+    linear, square : ndarray of float64, shape (variables,)
+        Sums of deviations in the unit of `Grid.spread`, and of their squares.
+    quantiles : ndarray, shape (len(PROBABILITIES), outputs)
+    """
+
+    n: int
+    linear: np.ndarray
+    square: np.ndarray
+    quantiles: np.ndarray
 
 
 class Tally:
-    """Counters of one replicate: exact integers and float64 sums of deviations."""
+    """Counters of one replicate, or of all: exact integers and float64 sums of deviations."""
 
-    def __init__(self, variables: int):
-        self.counts = np.zeros((variables, BINS), dtype=np.int64)
-        self.total = np.zeros(variables)
+    def __init__(self, variables: int, outputs: int):
+        self.counts = np.zeros((outputs, BINS), dtype=np.int64)
+        self.linear = np.zeros(variables)
         self.square = np.zeros(variables)
         self.n = 0
 
-    def add(self, total: np.ndarray, square: np.ndarray, bins: np.ndarray, n: int) -> None:
-        """Count one chunk of `n` points; `bins` has shape (variables, n)."""
+    def add(self, linear: np.ndarray, square: np.ndarray, bins: np.ndarray) -> None:
+        """Count points.
+
+        Parameters
+        ----------
+        linear, square : ndarray, shape (chunks, variables)
+            Sums of scaled deviations and of their squares.
+        bins : ndarray of int32, shape (outputs, n)
+        """
         for counts, row in zip(self.counts, bins, strict=True):
             counts += np.bincount(row, minlength=BINS)
-        self.total += total
-        self.square += square
-        self.n += n
+        self.linear += linear.sum(axis=0, dtype=float)
+        self.square += square.sum(axis=0, dtype=float)
+        self.n += bins.shape[1]
+
+    def moments(self, grid: Grid) -> Moments:
+        """Return what `from_moments` needs of a replicate, without its counters."""
+        return Moments(self.n, self.linear, self.square, _binned_quantiles(self.counts, grid))
 
 
 def grid_around(draws: np.ndarray) -> Grid:
-    """Bins that hold the pilot draws with a margin of half their range on both sides."""
-    scale = np.maximum(np.median(np.abs(draws), axis=1) * 1e-3, 1e-300)
-    position = np.sign(draws) * np.log1p(np.abs(draws) / scale[:, None])
+    """Bins that hold the pilot draws, shape (variables, n), with a margin of half their range on both sides."""
+    size = np.abs(draws)
+    scale = np.median(size, axis=1)
+    smallest = np.where(size > 0, size, np.inf).min(axis=1)
+    # More than half may be zero, such as a cost of carbon without a price.
+    scale = 1e-3 * np.where(scale > 0, scale, np.where(np.isfinite(smallest), smallest, 1.0))
+    position = np.sign(draws) * np.log1p(size / scale[:, None])
     low, high = position.min(axis=1), position.max(axis=1)
-    margin = np.maximum((high - low) / 2, 1e-9)
-    return Grid(draws.mean(axis=1), scale, low - margin, BINS / (high - low + 2 * margin))
+    margin = np.maximum((high - low) / 2, 1e-6)
+    deviation = draws - draws[:, :1]
+    centre = draws[:, 0] + deviation.mean(axis=1)
+    spread = np.abs(deviation).mean(axis=1)
+    return Grid(centre, np.where(spread > 0, spread, 1.0), scale, low - margin, BINS / (high - low + 2 * margin))
 
 
-def from_tallies(tallies: Sequence[Tally], grid: Grid) -> Statistics:
-    """Summaries over the draws that all replicates counted."""
-    n = sum(tally.n for tally in tallies)
-    shift = sum(tally.total for tally in tallies) / n
-    variance = sum(tally.square for tally in tallies) / n - shift**2
-    by_mean = np.stack([grid.centre + tally.total / tally.n for tally in tallies])
-    by_quantile = np.stack([_binned_quantiles(tally.counts, grid) for tally in tallies])
-    pooled = _binned_quantiles(sum(tally.counts for tally in tallies), grid)
-    # A bin has a width; what does not vary, such as a cost of carbon without a price, is known exactly.
-    constant = sum(tally.square for tally in tallies) == 0
-    by_quantile = np.where(constant, grid.centre, by_quantile)
-    pooled = np.where(constant, grid.centre, pooled)
-    return _statistics(grid.centre + shift, variance, pooled, by_mean, by_quantile)
+def from_moments(parts: Sequence[Moments], counts: np.ndarray, grid: Grid, of_inputs: np.ndarray) -> Statistics:
+    """Summaries over the draws that all replicates counted.
+
+    Parameters
+    ----------
+    parts : sequence of Moments
+        One per replicate.
+    counts : ndarray of int, shape (outputs, BINS)
+        Of all replicates together.
+    grid : Grid
+    of_inputs : ndarray, shape (len(PROBABILITIES), inputs)
+        Quantiles of the inputs, which their distributions say exactly.
+    """
+    n = sum(part.n for part in parts)
+    shift = sum(part.linear for part in parts) / n
+    square = sum(part.square for part in parts)
+    by_mean = np.stack([grid.centre + grid.spread * part.linear / part.n for part in parts])
+    by_quantile = np.stack([np.concatenate([of_inputs, part.quantiles], axis=1) for part in parts])
+    pooled = np.concatenate([of_inputs, _binned_quantiles(counts, grid)], axis=1)
+    # A bin has a width; what does not vary is known exactly.
+    by_quantile = np.where(square == 0, grid.centre, by_quantile)
+    pooled = np.where(square == 0, grid.centre, pooled)
+    mean = grid.centre + grid.spread * shift
+    return _statistics(mean, grid.spread**2 * (square / n - shift**2), pooled, by_mean, by_quantile)
 
 
 def _binned_quantiles(counts: np.ndarray, grid: Grid) -> np.ndarray:
-    """Quantiles from bin counts, linear inside a bin; shape (probabilities, variables)."""
+    """Quantiles from bin counts of the outputs, the last of the grid's rows, linear inside a bin.
+
+    Returns
+    -------
+    ndarray, shape (probabilities, outputs)
+    """
     columns = []
-    for row, scale, low, per_unit in zip(counts, grid.scale, grid.low, grid.per_unit, strict=True):
+    rows = (part[-len(counts) :] for part in (grid.scale, grid.low, grid.per_unit))
+    for row, scale, low, per_unit in zip(counts, *rows, strict=True):
         cumulative = np.concatenate([[0], np.cumsum(row)])
         wanted = np.asarray(PROBABILITIES) * cumulative[-1]
         index = np.clip(np.searchsorted(cumulative, wanted, side="left") - 1, 0, BINS - 1)
         inside = (wanted - cumulative[index]) / np.maximum(row[index], 1)
         place = low + (index + inside) / per_unit
         columns.append(np.sign(place) * scale * np.expm1(np.abs(place)))
-    result = np.stack(columns, axis=1)
-    # An output that is always 0 falls into bins around the smallest scale there is.
-    return np.where(np.abs(result) < 1e-290, 0.0, result)
+    return np.stack(columns, axis=1)

@@ -341,9 +341,9 @@ def main(arguments: list[str]) -> int:
     int
         1 for a prior that cannot be used, 3 for chains that did not converge.
     """
-    from gpustack_mc.compilation import use_cache
+    from gpustack_mc.compilation import use_jax_cache
 
-    use_cache()  # most priors are one compiled program
+    use_jax_cache()  # most priors are one compiled program
     for quantity in arguments or [*quantities_with_prior(), UTILIZATION]:
         start = time.perf_counter()
         try:
