@@ -287,7 +287,7 @@ ROOMS = {
         "propagation",
         "yamlfile",
     },
-    "lease": {"problem", "propagation"},
+    "lease": {"design", "problem", "propagation"},
     "served": {"constants", "design", "problem", "sobol", "propagation"},
     "solving": {
         "targets",
