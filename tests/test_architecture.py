@@ -368,7 +368,7 @@ ROOMS = {
         "propagation",
         "yamlfile",
     },
-    "lease": {"problem", "propagation"},
+    "lease": {"design", "problem", "propagation"},
     "served": {"constants", "design", "problem", "sobol", "propagation"},
     "solving": {
         "conditions",

@@ -6,7 +6,9 @@ rent of all these years instead. With continuous discounting at the cost of capi
 
 .. math:: \bar p = p\, \frac{\psi((r - g) L)}{\psi(r L)}, \qquad \psi(x) = \frac{1 - e^{-x}}{x},
 
-over a life of :math:`L` years of equal use: the levelised price, which has the same present value.
+over a life of :math:`L` years of equal use: the levelised price, which has the same present value. A growth that is
+itself uncertain is one number for all years, normal in :math:`g`, and drawn beside the inputs. What newer hardware does
+for less (obsolescence) is the same effect: the price is then that of the work, not of the chip.
 
 References
 ----------
@@ -14,18 +16,42 @@ Brealey, Myers & Allen, Principles of Corporate Finance, chapter 2 (growing annu
 Generating Electricity, on levelised cost.
 """
 
-import numpy as np
+from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
+from scipy.special import ndtri
+
+from gpustack_mc.design import Design, points
 from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import Draws
 
+# Of the Sobol' sequence: below those of phases, where its planes are even, and no input takes it.
+_DIMENSION = 61
 
-def levelised_share(drift: float, cost_of_capital: np.ndarray, lifetime: np.ndarray) -> np.ndarray:
+
+class Drift(NamedTuple):
+    """Relative change of the rental price in a year: "90% between" two rates, which are equal where it is known."""
+
+    low: float
+    high: float
+
+    def draws(self, design: Design, replicates: Sequence[int] | None = None) -> np.ndarray:
+        """Return the rate in each draw, shape (n,), replicates one after the other; shape () where it is known."""
+        low, high = np.log1p([self.low, self.high])
+        if low == high:
+            return np.asarray(self.low)
+        wanted = range(design.replicates) if replicates is None else replicates
+        parts = [points(design, ["rental price drift"], [_DIMENSION], r, 0, design.length)[0] for r in wanted]
+        return np.expm1((low + high) / 2 + (high - low) / 2 / ndtri(0.95) * ndtri(np.concatenate(parts)))
+
+
+def levelised_share(drift: float | np.ndarray, cost_of_capital: np.ndarray, lifetime: np.ndarray) -> np.ndarray:
     """Levelised rental price over today's.
 
     Parameters
     ----------
-    drift : float
+    drift : float or ndarray
         Relative change of the price in a year, above -1; -0.18 where it falls by 18%.
     cost_of_capital : ndarray
         1/year, continuous.
@@ -42,9 +68,12 @@ def _mean_discount(x: np.ndarray) -> np.ndarray:
     return np.where(small, 1 - x / 2, -np.expm1(-safe) / safe)
 
 
-def share_of_draws(drift: float, problem: Problem, draws: Draws) -> np.ndarray:
-    """`levelised_share` in each draw of a scenario, shape (n,) or ()."""
-    return levelised_share(drift, *(_values(name, problem, draws) for name in ("cost_of_capital", "lifetime")))
+def share_of_draws(
+    drift: Drift, problem: Problem, draws: Draws, design: Design, replicates: Sequence[int] | None = None
+) -> np.ndarray:
+    """`levelised_share` in each draw of a scenario, shape (n,) or (); the draws are those of these replicates."""
+    rates = drift.draws(design, replicates)
+    return levelised_share(rates, *(_values(name, problem, draws) for name in ("cost_of_capital", "lifetime")))
 
 
 def _values(name: str, problem: Problem, draws: Draws) -> np.ndarray:

@@ -1,11 +1,11 @@
 r"""A run on several sites that fail: equations under the rules of `gpustack_mc.equations`.
 
-Site :math:`j` has :math:`n_j` accelerators and is up for the share :math:`a_j` of the time, independently of the others.
+Site :math:`j` has :math:`n_j` accelerators and is up for the share :math:`a_j` of the time, independently of others.
 Up times and outages alternate and are exponential, with means :math:`m_j` of an outage and
-:math:`m_j a_j / (1 - a_j)` of an up time, so that it fails at the rate :math:`u_j = (1 - a_j) / (a_j m_j)` and comes back
-at the rate :math:`d_j = 1 / m_j`. Each time work starts anew it takes :math:`R` to rejoin: to notice, to load, to repeat
-what was lost. Shares are those of the long run, exact for these processes (alternating renewal; the times in a state of
-the Markov chain are exponential, and of a time :math:`T` with rate :math:`q` the share
+:math:`m_j a_j / (1 - a_j)` of an up time: it fails at the rate :math:`u_j = (1 - a_j) / (a_j m_j)` and comes back at
+the rate :math:`d_j = 1 / m_j`. Each time work starts anew it takes :math:`R` to rejoin: to notice, to load, to repeat
+what was lost. Shares are those of the long run, exact for these processes (alternating renewal; the times in a state
+of the Markov chain are exponential, and of a time :math:`T` with rate :math:`q` the share
 :math:`E[(T - R)^+] / E[T] = e^{-q R}` is left).
 
 What belongs to a site (`site_count`, `availability`, `mean_outage`, `link_speed`) has the sites along its first axis;
@@ -100,7 +100,8 @@ def exchange_share(exchange_time, averaging_steps, global_batch_tokens, active_p
                    accelerator_count, peak_flop_per_s, mfu):  # fmt: skip
     r"""Share of working time that exchanges between the sites take.
 
-    .. math:: s_\mathrm{x} = \frac{t_\mathrm{x}}{t_\mathrm{x} + H t_1}, \quad t_1 = \frac{6 \chi N_\mathrm{a} G}{n P \mu}
+    .. math::
+        s_\mathrm{x} = \frac{t_\mathrm{x}}{t_\mathrm{x} + H t_1}, \quad t_1 = \frac{6 \chi N_\mathrm{a} G}{n P \mu}
 
     Assumes that nothing is computed during an exchange, and takes the step time with all sites at work, which is the
     shortest: it is never less than the share while some are down.

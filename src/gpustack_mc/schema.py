@@ -278,7 +278,9 @@ class Distributed(Strict):
         description="Works while all sites are up; goes on with those that are; or each alone, averaging now and then"
     )
     sites: list[SiteShare] = Field(min_length=2, max_length=16)
-    averaging_steps: StrictInt | None = Field(None, gt=0, description=f"{_described('averaging_steps')}; local_steps")
+    averaging_steps: StrictInt | None = Field(
+        None, gt=0, description=f"{_described('averaging_steps')}; for local_steps, which needs it"
+    )
     exchange_bytes: Value | None = Field(None, description=_described("exchange_bytes"))
     rejoin_time: Value | None = Field(None, description=f"{_described('rejoin_time')}; the prior of restart_time")
     idle_power_fraction: Value | None = Field(None, description=_described("idle_power_fraction"))

@@ -69,7 +69,7 @@ class SiteInputs(PriorInputs):
             yield _fixed("exchange_bytes", size, "assumed", "16 bits for each parameter", (cited,))
         else:
             yield self._input("exchange_bytes", stated.exchange_bytes, (*_PLACE, "exchange_bytes"))
-        if stated.averaging_steps is None:
+        if stated.mode != "local_steps":
             yield _fixed("averaging_steps", 1.0, "derived", f"{stated.mode} exchanges after every step")
         else:
             yield self._input("averaging_steps", stated.averaging_steps, (*_PLACE, "averaging_steps"))
@@ -103,6 +103,8 @@ class SiteInputs(PriorInputs):
             return
         if stated.sites[0].link_speed is None:
             yield "exchanges between the sites take no time here, because no link_speed is stated"
+        if stated.mode != "local_steps" and stated.averaging_steps is not None:
+            yield f"averaging_steps does not count: {stated.mode} exchanges after every step"
         if stated.mode == "lockstep":
             return
         known = "; ".join(
@@ -157,12 +159,8 @@ def _names(stated: schema.Distributed) -> Iterator[Problem_]:
 
 
 def _links(file: schema.ScenarioFile, stated: schema.Distributed) -> Iterator[Problem_]:
-    local = stated.mode == "local_steps"
-    if local and stated.averaging_steps is None:
-        yield _PLACE, "local_steps needs averaging_steps.", "State after how many steps the sites average."
-    if not local and stated.averaging_steps is not None:
-        found = f"{stated.mode} exchanges after every step."
-        yield (*_PLACE, "averaging_steps"), found, "Remove it, or set mode: local_steps."
+    if stated.mode == "local_steps" and stated.averaging_steps is None:
+        yield (*_PLACE, "mode"), "local_steps needs averaging_steps.", "State after how many steps the sites average."
     linked: list[Any] = [site.link_speed is not None for site in stated.sites]
     if any(linked) and not all(linked):
         missing = linked.index(False)

@@ -19,7 +19,7 @@ from gpustack_mc import catalog, conditions
 from gpustack_mc.design import Design
 from gpustack_mc.errors import GpustackError, InputError, Place
 from gpustack_mc.knobs import Knob
-from gpustack_mc.lease import share_of_draws
+from gpustack_mc.lease import Drift, share_of_draws
 from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import Draws, propagate
 from gpustack_mc.sobol import replicate_error, replicate_interval
@@ -103,7 +103,7 @@ def solve(
     chances: Sequence[float] = CHANCES,
     tolerance: float = TOLERANCE,
     for_picture: bool = False,
-    price_drift: float | None = None,
+    price_drift: Drift | None = None,
 ) -> Solved:
     """Find where a condition holds.
 
@@ -120,7 +120,7 @@ def solve(
         Relative; whole numbers are exact.
     for_picture : bool
         Whether the curve shall be fine enough to be drawn.
-    price_drift : float, optional
+    price_drift : Drift, optional
         Yearly change of the rental price; the rented cost is then that of the levelised price of `gpustack_mc.lease`.
 
     Raises
@@ -156,7 +156,7 @@ class _Search:
     """Margins of trial values, kept, and the roots of their order statistics."""
 
     def __init__(
-        self, knob: Knob, condition: Target, design: Design, tolerance: float, price_drift: float | None = None
+        self, knob: Knob, condition: Target, design: Design, tolerance: float, price_drift: Drift | None = None
     ):
         self.knob, self.condition, self.design, self.tolerance = knob, condition, design, tolerance
         self.price_drift = price_drift
@@ -189,7 +189,8 @@ class _Search:
         draws = propagate(problem, self.design, replicates)
         outputs = dict(zip(draws.names, draws.outputs, strict=True))
         if self.price_drift is not None:
-            outputs["cost_rented_usd"] = outputs["cost_rented_usd"] * share_of_draws(self.price_drift, problem, draws)
+            share = share_of_draws(self.price_drift, problem, draws, self.design, replicates)
+            outputs["cost_rented_usd"] = outputs["cost_rented_usd"] * share
         return self.condition.margin(outputs)
 
     def pilot(self, value: float) -> np.ndarray:

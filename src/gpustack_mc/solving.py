@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from gpustack_mc import conditions, knobs, storage, targets, units
-from gpustack_mc.design import make_design
+from gpustack_mc.design import Design, make_design
 from gpustack_mc.equal_loss import equal_loss
 from gpustack_mc.errors import InputError, Place, option_place
 from gpustack_mc.knobs import Knob
-from gpustack_mc.lease import share_of_draws
+from gpustack_mc.lease import Drift, share_of_draws
 from gpustack_mc.problem import Problem, Term
 from gpustack_mc.propagation import Draws
 from gpustack_mc.quantities import BY_NAME
@@ -110,8 +110,8 @@ def run_solve(
         solved = solve(knob, condition, design, for_picture=out is not None, price_drift=drift)
         found = _as_dict(solved, knob, condition, base)
         if drift is not None:
-            found["price_drift"] = drift
-            found["notes"].append(_drift_note(drift, solved))
+            found["price_drift"] = drift.low if drift.low == drift.high else list(drift)
+            found["notes"].append(_drift_note(drift, solved, design))
     found |= {"seed": seed, "samples": design.samples, "files": []}
     if out is not None:
         _write(found, out)
@@ -142,7 +142,7 @@ def _condition(name: str, base: Problem, such_that: str | None, limits: Mapping[
     return targets.from_questions(about, limits or base.questions, chance, Place("--budget"))
 
 
-def _drift(text: str | None, condition: Target) -> float | None:
+def _drift(text: str | None, condition: Target) -> Drift | None:
     if text is None:
         return None
     place = Place("--price-drift")
@@ -150,19 +150,24 @@ def _drift(text: str | None, condition: Target) -> float | None:
                for term in condition.terms):  # fmt: skip
         message = "the price of later years matters to own against rent alone."
         raise InputError("bad-option", message, "Leave it out.", place)
+    ends = text.split(" to ")
     try:
-        value = units.to_number(text, "1", {})
+        values = [units.to_number(end, "1", {}) for end in ends]
     except units.UnitProblem as problem:
         raise InputError("bad-value", str(problem), "Write -18% where it falls by 18% a year.", place) from None
-    if not -0.9 <= value <= 1:
+    if not all(-0.9 <= value <= 1 for value in values):
         raise InputError("bad-value", f"{text} a year is out of range.", "Write -18% for a fall of 18%.", place)
-    return value
+    if len(values) > 2 or values != sorted(values):
+        fix = "Write '-25% to 0%' for 90% between the two, the lower first."
+        raise InputError("bad-value", f"{units.shown(text)} is no interval.", fix, place)
+    return Drift(values[0], values[-1])
 
 
-def _drift_note(drift: float, solved: Solved) -> str:
-    share = float(np.median(share_of_draws(drift, solved.problem, solved.draws)))
+def _drift_note(drift: Drift, solved: Solved, design: Design) -> str:
+    share = float(np.median(share_of_draws(drift, solved.problem, solved.draws, design)))
+    said = f"{drift.low:+.0%}" if drift.low == drift.high else f"{drift.low:+.0%} to {drift.high:+.0%} (90%)"
     return (
-        f"the rental price changes by {drift:+.0%} a year over the hardware's life, so that owning competes with "
+        f"the rental price changes by {said} a year over the hardware's life, so that owning competes with "
         f"{share:.0%} of today's price (median); the costs shown are at today's"
     )
 
