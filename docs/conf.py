@@ -22,6 +22,9 @@ html_theme = "furo"
 html_title = "gpustack-mc"
 html_static_path = ["_static"]
 html_css_files = ["pictures.css"]
+# Pages that are no part of the site's own layout; they are generated too, and Sphinx wants to see the folder.
+html_extra_path = ["generated/extra"]
+(Path(__file__).parent / html_extra_path[0]).mkdir(parents=True, exist_ok=True)
 # Equations are MathML, as in the report: a page asks no server for anything.
 exclude_patterns = ["_build", "images"]
 nitpicky = True

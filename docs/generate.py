@@ -15,6 +15,7 @@ from gpustack_mc.schema import json_schema
 FOLDER = Path(__file__).parent / "generated"
 # Enough for two digits; the pictures are to be looked at, not read off.
 SAMPLES = 4096
+EXAMPLE = "llama-3-70b"
 # A prior with more populations than this is told by its most and least.
 LISTED = 60
 
@@ -227,10 +228,20 @@ def _one_line(picture: str) -> str:
     return " ".join(picture.split())
 
 
+def example_report() -> str:
+    """Return the report of a shipped scenario with sliders, as `gpustack-mc report --interactive` writes it."""
+    from gpustack_mc import report
+    from gpustack_mc.api import simulate
+
+    return report.page(simulate(EXAMPLE, samples=4 * SAMPLES), with_sliders=True)
+
+
 def main() -> None:
     """Write all generated pages anew."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    (FOLDER / "priors").mkdir(parents=True)
+    for folder in ("priors", "extra"):
+        (FOLDER / folder).mkdir(parents=True)
+    (FOLDER / "extra" / "example-report.html").write_text(example_report(), encoding="utf-8")
     written = {"commands": commands(), "scenario": scenario(), "quantities": quantities(), "gallery": gallery()}
     written |= {f"priors/{name}": prior(name) for name in INPUTS}
     entries = ["```{toctree}", ":maxdepth: 1", "", *INPUTS, "```", ""]

@@ -137,7 +137,7 @@ def test_numbers_are_written_as_python_writes_them(llama):
         for (low, _, middle, _, high), (text, ends) in zip(rows, found, strict=True):
             step = formatting.step_for(middle, unit)
             digits = [formatting.digits_for(value, low, high, 0.0, unit) for value in (low, middle, high)]
-            assert text == formatting.with_unit(middle, unit, digits[1], step)
+            assert text == formatting.with_unit(middle, unit, digits[1], step, exact=low == high)
             between = formatting.interval(low, high, unit, (digits[0], digits[2]), step)
             assert ends == ("" if low == high else between.replace("$-", "-$"))
 

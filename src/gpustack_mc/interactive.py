@@ -252,6 +252,8 @@ def _controls(
             fixed.append(_control(tree, key, i, inputs.values[i]))
         elif max(main.get(key, 0.0), shown.get(key, 0.0)) >= _NOTHING:
             moving.append((-main.get(key, 0.0), -shown.get(key, 0.0), _control(tree, key, i, inputs.values[i])))
+    # The price of carbon, which is 0 unless it is stated, comes last.
+    fixed.sort(key=lambda control: control["key"] == "carbon_price")
     return [*(control for *_, control in sorted(moving, key=lambda item: item[:2])), *fixed]
 
 

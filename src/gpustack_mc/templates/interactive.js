@@ -78,15 +78,27 @@ function digitsFor(value, low, high, unit) {
   return unit === "1" && size >= 0.1 && size < 10 ? Math.max(wanted, size < 0.995 ? 2 : 3) : wanted;
 }
 
+// An exact value: to the dollar, all digits before the point, and no zeros at the end.
+function exactly(value, unit, steps) {
+  const dollars = unit === "USD" && Math.abs(value) < 1e6;
+  const step = dollars ? steps[steps.length - 1] : stepFor(value, steps);
+  const size = value ? Math.floor(Math.log10(Math.abs(value * step[1]))) + 1 : 0;
+  const [mantissa, exponent] = number(value * step[1], Math.max(4, size <= 7 ? size : 0)).split("e");
+  const short = mantissa.includes(".") ? mantissa.replace(/\.?0+$/, "") : mantissa;
+  return signed(exponent === undefined ? short : `${short}e${exponent}`, step[2], step[3]);
+}
+
+function signed(text, prefix, suffix) {
+  return text.startsWith("-") ? `-${prefix}${text.slice(1)}${suffix}` : `${prefix}${text}${suffix}`;
+}
+
 // The median with its unit, and the interval in the same unit; the latter is empty where nothing varies.
 function written([low, , middle, , high], unit, steps) {
+  if (low === high) return [exactly(middle, unit, steps), ""];
   const [, factor, prefix, suffix] = stepFor(middle, steps);
-  const one = (value, ending) => {
-    const text = number(value * factor, digitsFor(value, low, high, unit));
-    return text.startsWith("-") ? `-${prefix}${text.slice(1)}${ending}` : `${prefix}${text}${ending}`;
-  };
+  const one = (value, ending) => signed(number(value * factor, digitsFor(value, low, high, unit)), prefix, ending);
   const end = prefix ? suffix : "";
-  return [one(middle, suffix), low === high ? "" : `${one(low, end)} – ${one(high, end)}`];
+  return [one(middle, suffix), `${one(low, end)} – ${one(high, end)}`];
 }
 
 function percent(share) {
