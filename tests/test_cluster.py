@@ -83,7 +83,9 @@ def test_workers_of_other_versions_are_refused(spec, tmp_path, local, monkeypatc
         cluster._require_workers(Client(), None)
 
 
-@pytest.mark.parametrize(("address", "message"), [("nonsense", "no address"), ("tcp://127.0.0.1:9", "no scheduler answers")])
+@pytest.mark.parametrize(
+    ("address", "message"), [("nonsense", "no address"), ("tcp://127.0.0.1:9", "no scheduler answers")]
+)
 def test_a_scheduler_that_is_not_there(spec, tmp_path, address, message):
     pytest.importorskip("distributed", reason="needs gpustack-mc[dask]")
     with pytest.raises(GpustackError, match=message) as found:

@@ -109,9 +109,7 @@ def _require_workers(client: Any, place: Place) -> None:
                                 "Give all workers the same versions: numbers would differ.", place)  # fmt: skip
 
 
-def _run(
-    client: Any, engine: Engine, digest: str, wanted: Sequence[int], place: Place
-) -> Iterator[tuple[int, Chunk]]:
+def _run(client: Any, engine: Engine, digest: str, wanted: Sequence[int], place: Place) -> Iterator[tuple[int, Chunk]]:
     import distributed
 
     blob = pickle.dumps((engine.sweep, engine.settings, engine.layout))

@@ -446,9 +446,7 @@ def _slots(problem: Problem) -> tuple[Group, dict[str, Kernel]]:
     kernels = {rename.get(key, key): priors.kernel(problem.inputs[key].marginal) for key in keys}
     slots = tuple(sorted(kernels, key=lambda key: ("@" in key, _ORDER[key.partition("@")[0]], key)))
     original = {new: old for old, new in rename.items()}
-    streams = tuple(
-        dimension(problem.inputs[key], problem) if key not in original else DIMENSION[key] for key in slots
-    )
+    streams = tuple(dimension(problem.inputs[key], problem) if key not in original else DIMENSION[key] for key in slots)
     group = Group(problem.program, problem.outputs, slots, phases, streams, problem.correlated,
                   np.ascontiguousarray(problem.correlation, dtype=float).tobytes())  # fmt: skip
     return group, kernels
@@ -491,4 +489,3 @@ def _possible(name: str, value: float) -> bool:
     if not quantity.low <= value <= quantity.high or (value == 0 and name in _DIVISORS):
         return False
     return name != "accelerator_count" or value == int(value)
-
