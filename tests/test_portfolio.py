@@ -13,10 +13,28 @@ from gpustack_mc.scenario import load_scenario
 
 DESIGN = make_design(4096, seed=2)
 # Whatever is not stated below is fixed, so that a total has a closed form.
-FIXED = {"mfu": 0.4, "goodput": 0.9, "gpu_power_fraction": 0.8, "host_power": 300, "pue": 1.2, "electricity_price": 0.08,
-         "grid_intensity": 400, "embodied_carbon": 100, "water_onsite": 1, "water_offsite": 2, "capex": 40000,
-         "residual_share": 0.1, "lifetime": 5, "fleet_utilization": 0.8, "cost_of_capital": 0.1, "operations_rate": 0.05,
-         "rental_price": 2, "serving_throughput": 1000, "programme_overhead": 1.5, "interruption_rate": 0.01}  # fmt: skip
+FIXED = {
+    "mfu": 0.4,
+    "goodput": 0.9,
+    "gpu_power_fraction": 0.8,
+    "host_power": 300,
+    "pue": 1.2,
+    "electricity_price": 0.08,
+    "grid_intensity": 400,
+    "embodied_carbon": 100,
+    "water_onsite": 1,
+    "water_offsite": 2,
+    "capex": 40000,
+    "residual_share": 0.1,
+    "lifetime": 5,
+    "fleet_utilization": 0.8,
+    "cost_of_capital": 0.1,
+    "operations_rate": 0.05,
+    "rental_price": 2,
+    "serving_throughput": 1000,
+    "programme_overhead": 1.5,
+    "interruption_rate": 0.01,
+}
 
 
 def problem(**inputs):

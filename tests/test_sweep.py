@@ -108,8 +108,8 @@ def test_errors_of_quantiles_are_those_of_replicates():
         found = sweep_engine.summaries(y, y, 16)[0, 0]
         values.append(found[3:8])
         errors.append(found[8:13])
-    # 16 replicates tell a standard error to 18%, and so does the mean of 200 of them to 1.3%; 200 samples tell the truth
-    # to 5%: together 15% is three standard errors.
+    # 16 replicates tell a standard error to 18%, and the mean of 200 of them to 1.3%; 200 samples tell the truth to 5%:
+    # 15% is three standard errors of both together.
     np.testing.assert_allclose(np.mean(errors, axis=0), np.std(values, axis=0), rtol=0.15)
 
 
@@ -294,7 +294,7 @@ def test_an_output_that_is_not_finite_is_told_of_its_scenario_alone(spec, tmp_pa
 
 
 def test_nothing_runs_when_no_scenario_can(spec, tmp_path):
-    with pytest.raises(InputError, match="no scenario can be run; the first: .*Atlantis"):
+    with pytest.raises(InputError, match=r"no scenario can be run; the first: .*Atlantis"):
         run(spec(SPEC.replace("[US, FR]", "[Atlantis]")), tmp_path / "out")
 
 

@@ -27,23 +27,48 @@ def sweep_of(base: str, **axes) -> Sweep:
 
 
 GRIDS = {
-    "numbers": ("llama-3-70b", dict(workload__params=[7e9, 4e11], workload__tokens=[1e12, 2e13],
-                                    cluster__count=[64, 20_000])),
-    "facts": ("llama-3-70b", dict(cluster__accelerator=["H100-SXM-80GB", "MI300X", "TPUv4"],
-                                  site__region=["US-TX", "FR", "WORLD"], date=[2023, "2026-05"],
-                                  workload__params=[1e9, 8e10])),
-    "stated": ("llama-3-70b", dict(inputs__mfu=[0.4, {"low": 0.3, "high": 0.5}], inputs__pue=[1.1, {"low": 1.1, "high": 1.4}],
-                                   inputs__electricity_price=["70 USD/MWh", {"choice": [0.05, 0.1, 0.2]}],
-                                   workload__params=[7e9, 4e11])),
+    "numbers": (
+        "llama-3-70b",
+        dict(workload__params=[7e9, 4e11], workload__tokens=[1e12, 2e13], cluster__count=[64, 20_000]),
+    ),
+    "facts": (
+        "llama-3-70b",
+        dict(
+            cluster__accelerator=["H100-SXM-80GB", "MI300X", "TPUv4"],
+            site__region=["US-TX", "FR", "WORLD"],
+            date=[2023, "2026-05"],
+            workload__params=[1e9, 8e10],
+        ),
+    ),
+    "stated": (
+        "llama-3-70b",
+        dict(
+            inputs__mfu=[0.4, {"low": 0.3, "high": 0.5}],
+            inputs__pue=[1.1, {"low": 1.1, "high": 1.4}],
+            inputs__electricity_price=["70 USD/MWh", {"choice": [0.05, 0.1, 0.2]}],
+            workload__params=[7e9, 4e11],
+        ),
+    ),
     "moe": ("olmoe-1b-7b", dict(workload__active_params=[1e9, 5e9], cluster__precision=["bf16", "fp8"])),
-    "checkpoints": ("llama-3-70b", dict(reliability__checkpoint_interval=["30 min", "best"], cluster__count=[64, 16_384],
-                                        inputs__interruption_rate=[0.01, {"low": 0.01, "high": 0.1}])),
+    "checkpoints": (
+        "llama-3-70b",
+        dict(
+            reliability__checkpoint_interval=["30 min", "best"],
+            cluster__count=[64, 16_384],
+            inputs__interruption_rate=[0.01, {"low": 0.01, "high": 0.1}],
+        ),
+    ),
     "phases": ("deepseek-v3", dict(cluster__count=[1024, 4096])),
     "a job that runs": ("bloom-176b-running", dict(cluster__count=[384, 512])),
-    "own peak": ("llama-3-70b", dict(inputs__peak_flop_per_s=["800 TFLOP/s", "1.2 PFLOP/s"], workload__params=[7e9, 8e10])),
-    "another population": ("llama-3-70b", dict(inputs__rental_price=[{"prior": "rental_price", "where": {"year": 2023}}],
-                                               workload__params=[7e9, 8e10])),
-}  # fmt: skip
+    "own peak": (
+        "llama-3-70b",
+        dict(inputs__peak_flop_per_s=["800 TFLOP/s", "1.2 PFLOP/s"], workload__params=[7e9, 8e10]),
+    ),
+    "another population": (
+        "llama-3-70b",
+        dict(inputs__rental_price=[{"prior": "rental_price", "where": {"year": 2023}}], workload__params=[7e9, 8e10]),
+    ),
+}
 
 
 @pytest.mark.parametrize("grid", GRIDS)

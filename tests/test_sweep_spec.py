@@ -117,8 +117,9 @@ def test_what_is_wrong_with_a_file(tmp_path, text, message):
 
 def test_a_base_may_stand_in_the_file_and_overrides_change_it(tmp_path):
     path = tmp_path / "sweep.yaml"
-    path.write_text("schema_version: 1\nbase:\n  schema_version: 1\n  name: x\n  workload: {params: 7e9, tokens: 1e12}\n"
-                    "  cluster: {accelerator: A100, count: 8}\naxes: {mfu: [0.3]}\n")  # fmt: skip
+    base = "  schema_version: 1\n  name: x\n  workload: {params: 7e9, tokens: 1e12}\n"
+    base += "  cluster: {accelerator: A100, count: 8}\n"
+    path.write_text(f"schema_version: 1\nbase:\n{base}axes: {{mfu: [0.3]}}\n", encoding="utf-8")
     sweep = read_sweep(path, ("cluster.count=16",))
     assert sweep.document.data["cluster"]["count"] == 16
     assert sweep.document.place(("workload", "params")).line == 5
@@ -133,8 +134,10 @@ def test_values_are_shown_as_people_write_them(value, text):
     assert shown(value) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.1, "about 1 seconds"), (300, "about 5 minutes"), (4e6, "about 46 days"),
-                                               (1e9, "about 32 years")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.1, "about 1 seconds"), (300, "about 5 minutes"), (4e6, "about 46 days"), (1e9, "about 32 years")],
+)
 def test_durations(seconds, text):
     assert duration(seconds) == text
 
@@ -167,7 +170,8 @@ def test_a_row_becomes_a_scenario(table):
 def test_the_columns_of_a_table_of_runs(table):
     header = ("run_id,model,params_total,params_active,tokens,accelerator,n_accelerators,publication_date,kind,"
               "flash_attention,n_layers,accelerator_hours,energy_mwh,note\n")  # fmt: skip
-    rows = "x,X,1e11,1e10,1e12,H100,256,2024-01-02,training_run,yes,32,1e6,5,hi\nb,,1e9,1e9,1e12,A100,8,2023,throughput_benchmark,,,,,\n"
+    rows = "x,X,1e11,1e10,1e12,H100,256,2024-01-02,training_run,yes,32,1e6,5,hi\n"
+    rows += "b,,1e9,1e9,1e12,A100,8,2023,throughput_benchmark,,,,,\n"
     found = read_workloads(table(header + rows))
     ((_, name, settings, reported),) = found.rows
     assert name == "x" and reported == {"accelerator_hours": 1e6, "energy_mwh": 5.0}
@@ -200,7 +204,7 @@ def test_a_bad_row_is_told_and_the_rest_goes_on(table, row, reason):
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        ("name,params,tokens,acelerator,count,region,date\na,1,1,1,1,1,1\n", "unknown-column", "Did you mean accelerator"),
+        (HEADER.replace("accel", "acel") + "a,1,1,1,1,1,1\n", "unknown-column", "Did you mean accelerator"),
         ("name,params,tokens\na,1,1\n", "missing-columns", "accelerator, count"),
         ("a;b\n1;2\n", "separator", "commas"),
         ("x,y\n1,2\n", "no-header", "no known column"),

@@ -126,8 +126,8 @@ def _limits(sweep: Sweep) -> dict[str, float]:
     from gpustack_mc import portfolio
 
     if sweep.count > portfolio.MOST:
-        raise InputError("too-many", f"a portfolio of {sweep.count:,} scenarios.",
-                         f"Take at most {portfolio.MOST}: totals need how every two of them are correlated.")  # fmt: skip
+        fix = f"Take at most {portfolio.MOST}: totals need how every two of them are correlated."
+        raise InputError("too-many", f"a portfolio of {sweep.count:,} scenarios.", fix)
     return portfolio.limits_of(sweep.portfolio)
 
 
@@ -135,9 +135,9 @@ def _require_room(sweep: Sweep, settings: Settings) -> None:
     """Refuse draws that would not fit."""
     numbers = sweep.count * len(sweep.outputs) * settings.design.samples
     if settings.draws and numbers > MOST_DRAWS:
-        size = numbers * 8 / 2**30
-        raise InputError("too-many-draws", f"the draws would take {size:,.3g} GiB, more than {MOST_DRAWS * 8 / 2**30:g}.",
-                         "Keep fewer: --outputs, --samples, or run single scenarios with `gpustack-mc run`.")  # fmt: skip
+        size, most = numbers * 8 / 2**30, MOST_DRAWS * 8 / 2**30
+        fix = "Keep fewer: --outputs, --samples, or run single scenarios with `gpustack-mc run`."
+        raise InputError("too-many-draws", f"the draws would take {size:,.3g} GiB, more than {most:g}.", fix)
 
 
 def _compute(store: Store, engine: Engine, scheduler: str, progress: Callable[[float], None]) -> None:

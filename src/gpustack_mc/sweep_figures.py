@@ -58,7 +58,7 @@ def _cost(dataset: "xr.Dataset") -> str:
 
 
 def main_output(dataset: "xr.Dataset") -> str:
-    """Return the output that a picture of one output shows: what a table reports most, else the cost, else the first."""
+    """Return the output that pictures of one output show: what a table reports most, else the cost, else the first."""
     outputs = [str(name) for name in dataset["output"].values]
     if "reported" in dataset:
         counts = np.isfinite(dataset["reported"].values).sum(axis=0)
@@ -88,7 +88,8 @@ def interval_plot(dataset: "xr.Dataset", output: str) -> "Figure | None":
     # Axes have an order of their own; rows of a table and long sweeps are read by size.
     by_size = not few or "reported" in dataset
     order = known[np.argsort(values[known, 2], kind="stable")] if by_size else known
-    header = [str(dataset.attrs["name"]), f"{_label(output)}: median, 50% and 90% interval of {_plural(len(known))}"]  # fmt: skip
+    said = f"{_label(output)}: median, 50% and 90% interval of {_plural(len(known))}"
+    header = [str(dataset.attrs["name"]), said]
     inside = [values[i, 0] <= reported[i] <= values[i, 4] for i in order if np.isfinite(reported[i])]
     caption = (f"A diamond is what the run reported: {sum(inside)} of {len(inside)} lie inside the 90% interval. "
                if inside else "")  # fmt: skip
@@ -325,10 +326,11 @@ def pareto_plot(dataset: "xr.Dataset", first: str, second: str) -> "Figure | Non
     if not len(front) or not (x[front, 0] > 0).all() or not (y[front, 0] > 0).all():
         return None
     named = front if len(front) <= _BEST else front[np.linspace(0, len(front) - 1, _BEST).round().astype(int)]
-    header = [str(dataset.attrs["name"]), f"{_label(first)} against {BY_NAME[second].short}: medians of "
-              f"{_plural(int(np.isfinite(middle).all(axis=1).sum()))}; {len(front)} that none beats in both"]  # fmt: skip
-    caption = (f"Bars are 90% intervals. Numbers, by cost: {_listed(dataset, named)}. Scenarios share what is uncertain "
-               "for all, so that their order is surer than overlapping bars suggest.")  # fmt: skip
+    count = _plural(int(np.isfinite(middle).all(axis=1).sum()))
+    said = f"{_label(first)} against {BY_NAME[second].short}: medians of {count}; {len(front)} that none beats in both"
+    header = [str(dataset.attrs["name"]), said]
+    caption = f"Bars are 90% intervals. Numbers, by cost: {_listed(dataset, named)}. "
+    caption += "Scenarios share what is uncertain for all, so that their order is surer than overlapping bars suggest."
     height, left, gap, foot = 4.6, 0.9, 0.2, 0.55
     figure, top = pages.make_page(_WIDTH, header, gap + height + foot, caption)
     axes = pages.place_axes(figure, pages.MARGIN + left, top - gap, _WIDTH - 2 * pages.MARGIN - left, height)

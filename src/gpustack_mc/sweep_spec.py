@@ -1,4 +1,4 @@
-"""What a sweep runs: a base scenario, and axes of values that are crossed or change together, or the rows of a table."""
+"""What a sweep runs: a base scenario, and axes of values that are crossed or change together, or rows of a table."""
 
 import math
 import re
@@ -303,11 +303,15 @@ class _Spec:
         where = ("axes", name, "zip")
         if not isinstance(parts, dict) or not parts:
             raise self.fail(where, "is not a mapping of keys to lists.", "Write `zip: {key: [...], key: [...]}`.")
-        columns = [self.values((*where, key), key, value) for key, value in parts.items()]
+        columns = [self.values((*where, key), key, value, once=False) for key, value in parts.items()]
         lengths = {key: len(column) for key, column in zip(parts, columns, strict=True)}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{key} has {length}" for key, length in lengths.items())
             raise self.fail(where, f"{told}.", "Keys that change together need lists of one length.")
+        rows = [repr(row) for row in zip(*columns, strict=True)]
+        if len(set(rows)) < len(rows):
+            again = next(i for i, row in enumerate(rows) if row in rows[:i])
+            raise self.fail(where, f"entry {again + 1} is the same as an earlier one.", "Keep one.", "double-value")
         paths = tuple(self.path((*where, key), key) for key in parts)
         return Axis(name, tuple(parts), paths, tuple(zip(*columns, strict=True)))
 
@@ -319,7 +323,7 @@ class _Spec:
                              self.document.place(where, key=True))  # fmt: skip
         return path
 
-    def values(self, where: tuple, key: str, value: Any) -> list[Any]:
+    def values(self, where: tuple, key: str, value: Any, once: bool = True) -> list[Any]:
         if isinstance(value, dict) and _RANGE >= set(value) >= {"from", "to"}:
             return self.ranged(where, key, value)
         if not isinstance(value, list):
@@ -332,7 +336,7 @@ class _Spec:
             if one is None:
                 raise self.fail((*where, i), "has no value.", "Remove it, or give one.", "no-value")
             seen.append(repr(one))
-        if len(set(seen)) < len(seen):
+        if once and len(set(seen)) < len(seen):
             again = next(one for one in seen if seen.count(one) > 1)
             raise self.fail(where, f"{again[:60]} stands here twice.", "Keep one.", "double-value")
         return value

@@ -242,25 +242,26 @@ def _axis_coordinates(sweep: Sweep) -> Iterator[tuple[str, Any]]:
 def write_tables(dataset: xr.Dataset, skipped: Sequence[Skip], paths: dict[str, Path]) -> None:
     """Write the tidy tables: one line for each scenario and output, for each question, for each scenario left out."""
     keys = axis_keys(dataset)
-    columns = [dataset[key].values for key in keys]
-    names, units = dataset["name"].values, dataset["units"].values
+    columns = [dataset[key].values.tolist() for key in keys]
+    names, units, outputs = (dataset[key].values.tolist() for key in ("name", "units", "output"))
     value = dataset["value"].values
     with paths[TABLE].open("w", encoding="utf-8", newline="") as stream:
         write = csv.writer(stream, lineterminator="\n").writerow
         write(["scenario", *keys, "output", "unit", *STATISTICS])
         for i, name in enumerate(names):
             about = [name, *(_cell(column[i]) for column in columns)]
-            for j, output in enumerate(dataset["output"].values):
-                write([*about, output, units[j], *(_cell(number) for number in value[i, j].tolist())])
+            for output, unit, row in zip(outputs, units, value[i].tolist(), strict=True):
+                write([*about, output, unit, *map(_cell, row)])
     if CHANCES in paths:
+        questions = dataset["question"].values.tolist()
+        chances, errors = dataset["probability"].values, dataset["probability_error"].values
         with paths[CHANCES].open("w", encoding="utf-8", newline="") as stream:
             write = csv.writer(stream, lineterminator="\n").writerow
             write(["scenario", *keys, "question", "probability", "monte_carlo_error"])
             for i, name in enumerate(names):
                 about = [name, *(_cell(column[i]) for column in columns)]
-                for j, question in enumerate(dataset["question"].values):
-                    chance, error = dataset["probability"].values[i, j], dataset["probability_error"].values[i, j]
-                    write([*about, question, _cell(chance), _cell(error)])
+                for question, *pair in zip(questions, chances[i].tolist(), errors[i].tolist(), strict=True):
+                    write([*about, question, *map(_cell, pair)])
     if SKIPPED in paths:
         with paths[SKIPPED].open("w", encoding="utf-8", newline="") as stream:
             write = csv.writer(stream, lineterminator="\n").writerow
@@ -276,8 +277,8 @@ def axis_keys(dataset: xr.Dataset) -> list[str]:
 
 def _cell(value: Any) -> str:
     """Write a number with nine digits, and nothing for one that is not known."""
-    if isinstance(value, float | np.floating):
-        return "" if np.isnan(value) else f"{value:.9g}"
+    if isinstance(value, float):
+        return f"{value:.9g}" if value == value else ""
     return str(value)
 
 

@@ -1,5 +1,6 @@
 """Reads a table of workloads: which cells a scenario is made of, and why a row cannot be run."""
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -216,8 +217,14 @@ def _row(line: int, cells: Mapping[str, str], header: _Header, seen: Mapping[str
     for column, path in (_STATED | _ASKED).items():
         if cells.get(column):
             settings[path] = _amount(cells[column])
-    reported = {output: positive(cells, column) for column, output in REPORTED.items() if cells.get(column)}
-    return line, name, tuple(settings.items()), reported
+    return line, name, tuple(settings.items()), dict(_reported(cells))
+
+
+def _reported(cells: Mapping[str, str]) -> Iterator[tuple[str, float]]:
+    """Yield what a row reports; a cell that is no amount reports nothing, and does not keep the row from being run."""
+    for column, output in REPORTED.items():
+        with contextlib.suppress(UnusableError):
+            yield output, positive(cells, column)
 
 
 def _workload(cells: Mapping[str, str], header: _Header) -> Iterator[tuple[Path_, Any]]:

@@ -1,5 +1,6 @@
 """What a sweep found, as text: the range of each output over the scenarios, and who stands at its ends."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,8 @@ def digest(dataset: "xr.Dataset") -> dict[str, Any]:
             "unlikely": int((known <= 0.1).sum()),
             "scenarios": len(known),
         }
+    if "reported" in dataset:
+        found["reported"] = dict(_reported(dataset, outputs, statistics))
     if len(names) <= FEW:
         told = [name for name in (*_TOLD, *outputs) if name in outputs][: len(_TOLD)]
         told = list(dict.fromkeys(told))
@@ -51,6 +54,26 @@ def digest(dataset: "xr.Dataset") -> dict[str, Any]:
             if not np.isnan(value[i]).all()
         }
     return found
+
+
+def _reported(dataset: "xr.Dataset", outputs: list[str], statistics: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield how many reported values lie inside the intervals."""
+    for k, name in enumerate(dataset["reported_output"].values.tolist()):
+        if name not in outputs:
+            continue
+        rows = dataset["value"].values[:, outputs.index(name)]
+        low, first, third, high = (rows[:, statistics.index(q)] for q in ("q0.05", "q0.25", "q0.75", "q0.95"))
+        value = dataset["reported"].values[:, k]
+        known = np.isfinite(value) & np.isfinite(low)
+        if known.any():
+            yield (
+                name,
+                {
+                    "scenarios": int(known.sum()),
+                    "inside_90": int((known & (low <= value) & (value <= high)).sum()),
+                    "inside_50": int((known & (first <= value) & (value <= third)).sum()),
+                },
+            )
 
 
 def _spread(row: np.ndarray, statistics: list[str]) -> dict[str, Any]:
@@ -76,6 +99,11 @@ def text(summary: dict[str, Any]) -> str:
             of = formatting.plural(found["scenarios"], "scenario")
             lines.append(f"  {name}: kept with 90% or more by {found['likely']:,} of {of}, "
                          f"with 10% or less by {found['unlikely']:,}")  # fmt: skip
+    if summary.get("reported"):
+        lines += ["", "  against what was reported"]
+        for name, found in summary["reported"].items():
+            inside = f"{found['inside_90']} of {found['scenarios']} inside the 90% interval"
+            lines.append(f"  {BY_NAME[name].short}: {inside}, {found['inside_50']} inside the 50% interval")
     lines += _portfolio(summary.get("portfolio"))
     lines += _skipped(summary)
     lines += [f"  note: {note}." for note in summary["notes"]]
@@ -165,4 +193,6 @@ def _skipped(summary: dict[str, Any]) -> list[str]:
         more = f" and {len(places) - _PLACES:,} more" if len(places) > _PLACES else ""
         lines = "" if summary["skipped"][0]["line"] is None else "line " if len(places) == 1 else "lines "
         said.append(f"    {lines}{', '.join(places[:_PLACES])}{more}: {reason}")
-    return [*said, "    all of them: see skipped.csv"]
+    told = min(len(reasons), _REASONS)
+    whole = told == len(reasons) and all(len(places) <= _PLACES for places in reasons.values())
+    return said if whole and len(summary["skipped"]) == summary["skipped_count"] else [*said, "    all: skipped.csv"]
