@@ -249,17 +249,21 @@ def solve_checks(draws: int, samples: int, rng: np.random.Generator) -> Iterator
             problem = load_scenario(SCENARIO, [*overrides, f"{key}={round(x) if key == 'cluster.count' else repr(x)}"])
             return holds(model(problem, inputs_of(problem, scores, draws)))
 
-        # One percent to both sides: the chance of each batch is a straight line of the logarithm there.
-        ends = [math.log(value) - 0.01, math.log(value) + 0.01]
-        sides = [held(math.exp(end)) for end in ends]
+        place, widths = math.log(value), (0.02, 0.002) if draws > 2**18 else (0.02,)
+        # A chord over a few percent, and one over a tenth of it about its root: the chance may bend in between.
+        for width in widths:
+            ends = (place - width, place + width)
+            sides = np.stack([held(math.exp(end)) for end in ends]).astype(float)
+            place = _chord(sides, ends)
+            brute = batches(sides, lambda part, ends=ends: math.exp(_chord(part, ends)))
+        floor = 0.25 * widths[-1] * value
+        yield check(f"solve {SCENARIO}: {variable}", value, (high - low) / 3.5, brute, found["unit"], floor)
 
-        def root(part: np.ndarray, ends=ends) -> float:
-            chances = part.mean(axis=-1)
-            return math.exp(ends[0] + (CHANCE - chances[0]) * (ends[1] - ends[0]) / (chances[1] - chances[0]))
 
-        brute = batches(np.stack(sides).astype(float), root)
-        # The chord errs by its curvature over one percent, which is far below a thousandth of the value.
-        yield check(f"solve {SCENARIO}: {variable}", value, (high - low) / 3.5, brute, found["unit"], 3e-4 * value)
+def _chord(held: np.ndarray, ends: tuple[float, float]) -> float:
+    """Where the chance, linear between two values, is the one that is asked for; held is (2, draws)."""
+    chances = held.mean(axis=-1)
+    return ends[0] + (CHANCE - chances[0]) * (ends[1] - ends[0]) / (chances[1] - chances[0])
 
 
 def compare_checks(draws: int, samples: int, rng: np.random.Generator) -> Iterator[Check]:
@@ -322,14 +326,12 @@ def measure_checks(draws: int, samples: int, rng: np.random.Generator) -> Iterat
     yield check("measure: value of perfect information", whole["value"], whole["monte_carlo_error"], brute, "USD")
     entries = {name: decision["inputs"][name]["perfect"] for name in sets[:-1]}
     entries[sets[-1]] = decision["together"][0]["value_usd"]
-    outer = 2 ** int(math.log2(draws) / 2)
+    outer = 2 ** int(math.log2(draws) / 2 + 1)
     inner = draws // outer
     for name, entry in entries.items():
         z = scores_for([problem], rng, draws)
         for key in name.split(","):
-            # The same value, from a stratified sample, for a whole inner sample.
-            strata = rng.permutation((np.arange(outer) + rng.random(outer)) / outer)
-            z[key] = np.repeat(special.ndtri(strata), inner)
+            z[key] = np.repeat(_strata(rng, outer), inner)
         drawn = model(problem, inputs_of(problem, z, draws))
         gain = (drawn["cost_owned_usd"] - drawn["cost_rented_usd"]).reshape(outer, inner)
         # The larger of two estimates of one mean is biased by their noise: halves of the inner sample tell by how much.
@@ -343,16 +345,21 @@ def measure_checks(draws: int, samples: int, rng: np.random.Generator) -> Iterat
     yield _width_check(found, problem, draws, rng)
 
 
+def _strata(rng: np.random.Generator, n: int) -> np.ndarray:
+    """A stratified sample of normal scores in random order, every batch of which is stratified as well."""
+    numbers = np.arange(n).reshape(-1, BATCHES).T
+    return special.ndtri((np.concatenate([rng.permutation(part) for part in numbers]) + rng.random(n)) / n)
+
+
 def _width_check(found: Mapping[str, Any], problem: Problem, draws: int, rng: np.random.Generator) -> Check:
     """Expected width of the interval of the owned cost once MFU is known."""
     outer = 2 ** (int(math.log2(draws) / 2) - 2)
     z = scores_for([problem], rng, draws)
-    z["mfu"] = np.repeat(special.ndtri((np.arange(outer) + rng.random(outer)) / outer), draws // outer)
+    z["mfu"] = np.repeat(_strata(rng, outer), draws // outer)
     costs = model(problem, inputs_of(problem, z, draws))["cost_owned_usd"].reshape(outer, -1)
     low, high = np.quantile(costs, [0.05, 0.95], axis=1)
-    order = rng.permutation(outer)
     entry = found["expected_width_90"]["mfu"]["perfect"]["cost_owned_usd"]
-    brute = batches((high - low)[order], lambda part: part.mean())
+    brute = batches(high - low, lambda part: part.mean())
     # Quantiles within bins of 256 draws are a half percent off in the mean.
     return check("measure: expected width of the owned cost, MFU known", entry["value"], entry["monte_carlo_error"],
                  brute, "USD", 0.005 * entry["value"])  # fmt: skip
