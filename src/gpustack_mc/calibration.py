@@ -175,7 +175,7 @@ def _sampled_anew(
     _, rows = read_prior(catalog.folder("priors") / "utilization")
     settings = fit["settings"]
     found = utilization_team.refit([row for row in rows if row["use"] == "yes"], evidence, settings, options)
-    problem = unhealthy(found.diagnostics, settings)
+    problem = unhealthy(found.diagnostics)
     if problem:
         fix = (
             "Nothing was written. Look for a run with a wrong unit: one far from all others makes the chains disagree. "

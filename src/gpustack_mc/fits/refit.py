@@ -42,7 +42,7 @@ _DIGITS = 8
 UTILIZATION = "utilization"  # MFU and goodput are fitted together, by `gpustack_mc.fits.utilization_fit`
 _LIBRARIES, _SAMPLERS = ("numpy", "scipy"), ("jax", "numpyro", "arviz")
 _SHARED = ("populations", "hierarchy", "members", "chain_checks")  # modules that every fit program may use
-_USES = {name: ("least_squares",) for name in ("capex", "rental_price", "serving_throughput")} | {
+_USES = {
     name: ("evidence",)
     for name in (
         "cost_of_capital",

@@ -12,7 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import arviz as az
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +20,7 @@ from numpyro.infer import MCMC, NUTS
 from ruamel.yaml import YAML
 from scipy import stats
 
+from gpustack_mc.fits import chain_checks
 from gpustack_mc.fits import utilization as program
 from gpustack_mc.fits import utilization_data as table
 from gpustack_mc.fits.draws_file import read_columns, write_columns  # noqa: F401 - part of this module's API
@@ -34,6 +34,7 @@ _KEPT = (
     "loss_mean", "generation_sd", "benchmark_gap", "benchmark_family_sd", "benchmark_sd",
 )  # fmt: skip
 _VECTORS = ("beta", "generation_z")
+_KNOBS = chain_checks.Knobs("target_accept", "warmup", "samples", "prior.yaml")
 
 
 class Fit(NamedTuple):
@@ -65,18 +66,6 @@ def _kernel(data: program.Data, settings: Mapping[str, Any]) -> NUTS:
         target_accept_prob=settings["target_accept"],
         dense_mass=_DENSE,
     )
-
-
-def diagnose(chains: Mapping[str, np.ndarray], divergences: int) -> dict[str, Any]:
-    """Worst rank-normalised R-hat and effective sizes over all parameters, shape (chains, draws, ...) each."""
-    posterior = az.from_dict({"posterior": {name: np.asarray(value) for name, value in chains.items()}})["posterior"]
-    ends = {
-        "r_hat": max(float(value.max()) for value in az.rhat(posterior).data_vars.values()),
-        "ess_bulk": min(float(value.min()) for value in az.ess(posterior, method="bulk").data_vars.values()),
-        "ess_tail": min(float(value.min()) for value in az.ess(posterior, method="tail").data_vars.values()),
-    }
-    shape = np.asarray(chains["run_sd"]).shape
-    return {**ends, "divergences": divergences, "chains": shape[0], "draws": shape[0] * shape[1]}
 
 
 def complete(posterior: Mapping[str, np.ndarray], settings: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
@@ -142,7 +131,7 @@ def fit(rows: Sequence[table.Row], settings: Mapping[str, Any], seed: int = 0) -
     return Fit(
         complete(posterior, settings, seed),
         table.imputation(training_rows(rows), settings),
-        diagnose(chains, divergences),
+        chain_checks.diagnostics(chains, divergences),
     )
 
 
@@ -236,16 +225,9 @@ def stale(folder: Path) -> str | None:
     return None
 
 
-def unhealthy(diagnostics: Mapping[str, Any], settings: Mapping[str, Any]) -> str | None:
-    """Why a fit must not be used, or None."""
-    if diagnostics["divergences"]:
-        return f"{diagnostics['divergences']} divergent steps; raise target_accept in prior.yaml"
-    if diagnostics["r_hat"] > settings["maximal_r_hat"]:
-        return f"R-hat {diagnostics['r_hat']:.3f}: the chains disagree; raise warmup and samples in prior.yaml"
-    smallest = min(diagnostics["ess_bulk"], diagnostics["ess_tail"])
-    if smallest < settings["minimal_ess"]:
-        return f"effective sample size {smallest:.0f}: raise samples in prior.yaml"
-    return None
+def unhealthy(diagnostics: Mapping[str, Any]) -> str | None:
+    """Why a fit must not be used and what to do, or None."""
+    return chain_checks.unhealthy(diagnostics, _KNOBS)
 
 
 def refit(folder: Path, seed: int = 0) -> dict[str, Any]:
@@ -269,7 +251,7 @@ def refit(folder: Path, seed: int = 0) -> dict[str, Any]:
         "rows": {kind: sum(row["kind"] == kind for row in used) for kind in sorted({row["kind"] for row in used})},
         "families": len({row["family"] for row in training_rows(used)}),
         "diagnostics": found.diagnostics,
-        "problem": unhealthy(found.diagnostics, settings),
+        "problem": unhealthy(found.diagnostics),
         "constants": found.constants,
         "settings": settings,
         "summary": {
