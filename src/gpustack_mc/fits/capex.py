@@ -16,9 +16,9 @@ cards, which is a group's own. Authors :math:`i` are members of groups :math:`g`
     \gamma \sim N(0, \tau^2),
 
 with the 16-bit peak :math:`P` in TFLOP/s. TPUs, of which only estimates exist, are one group of chips with a
-:math:`\mu` and a :math:`\sigma` of its own. Spreads of groups with several prices are pooled,
-:math:`\log \sigma_g = \log \sigma + \omega z_g`; the others have :math:`\sigma`. Sampled by `gpustack_mc.fits.hierarchy`. A draw is a new buyer, :math:`\mu_g + e`; for an accelerator
-without a price :math:`\gamma` is new.
+:math:`\mu` and a :math:`\sigma` of its own. Spreads of groups with several prices are pooled, :math:`\log \sigma_g =
+\log \sigma + \omega z_g`; the others have :math:`\sigma`. Sampled by `gpustack_mc.fits.hierarchy`. A draw is a new
+buyer, :math:`\mu_g + e`; for an accelerator without a price :math:`\gamma` is new.
 """
 
 import math

@@ -81,6 +81,17 @@ def predictive(data: Arrays, posterior: Posterior, seed: int = 0) -> dict[str, f
     sd = np.sqrt(data.variance + s**2 @ data.noise.T)
     seen = (data.y - b @ data.design.T - s @ data.shift.T) / sd
     drawn = rng.standard_normal(seen.shape)
+    return p_values(seen, drawn)
+
+
+def p_values(seen: np.ndarray, drawn: np.ndarray) -> dict[str, float]:
+    """Share of replicates whose largest, smallest, spread and skewness exceed those of the data.
+
+    Parameters
+    ----------
+    seen, drawn : ndarray, shape (draws, rows)
+        Standardised rows of the data under each draw, and standard normal replicates.
+    """
     statistics = {
         "largest": lambda z: z.max(axis=1),
         "smallest": lambda z: z.min(axis=1),

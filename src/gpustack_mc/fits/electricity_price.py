@@ -18,7 +18,7 @@ it is a report about the region and no sample of the others'. What regions have 
         N\big(0,\; 2 \sigma_\mathrm{source}^2 + b\,(\sigma_n^2 + \sigma_r^2)\big), \\
     \text{contracts of large buyers:} \quad & \log p_i \sim N(\mu_c, \sigma_c^2), \\
     \text{large over medium tariffs:} \quad & \log (p_\mathrm{large} / p_\mathrm{medium}) \sim N(f_b, \sigma_b^2), \\
-    \text{industrial over commercial average:} \quad & \log (p_\mathrm{ind} / p_\mathrm{com}) \sim N(f_k, \sigma_k^2), \\
+    \text{industrial over commercial:} \quad & \log (p_\mathrm{ind} / p_\mathrm{com}) \sim N(f_k, \sigma_k^2), \\
     \text{all-in over energy price:} \quad & \log (p / p_\mathrm{energy}) \sim N(f_e, \sigma_e^2),
 
 the last from Singapore and from the US average over :math:`\mu_c`. No row shows the spread of sites around the average

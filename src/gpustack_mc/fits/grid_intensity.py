@@ -8,11 +8,12 @@ grids that burn little or the others, changes between its values of years :math:
     c &\sim N(0, \sigma_{k,\mathrm{common}}^2), \quad w \sim N(0, \sigma_{k,g}^2), \quad
     \varepsilon \sim N(0, \eta_k^2),
 
-a random walk with a part common to all grids of its kind and its own part; and what one year's weather and outages add,
-which does not stay. Own steps of a country :math:`g` with enough changes have a spread of their own, :math:`\log \sigma_{k,g} = \log \sigma_k + \omega z_{k,g}`. Kinds are apart because grids that burn little move more
-in relative terms. No trend is assumed: the common part has mean zero, so that past declines widen the forecast and do
-not move it. Successive changes of a region enter as independent rows; that they share an :math:`\varepsilon` is left
-out, which changes no variance. Sampled by `gpustack_mc.fits.hierarchy`. A draw is the year :math:`T` of a region whose
+a random walk with a part common to all grids of its kind and its own part; and what one year's weather and outages
+add, which does not stay. Own steps of a country :math:`g` with enough changes have a spread of their own, :math:`\log
+\sigma_{k,g} = \log \sigma_k + \omega z_{k,g}`. Kinds are apart because grids that burn little move more in relative
+terms. No trend is assumed: the common part has mean zero, so that past declines widen the forecast and do not move
+it. Successive changes of a region enter as independent rows; that they share an :math:`\varepsilon` is left out,
+which changes no variance. Sampled by `gpustack_mc.fits.hierarchy`. A draw is the year :math:`T` of a region whose
 latest value is :math:`x` from year :math:`t`, with :math:`a = T - t`,
 
 .. math::

@@ -21,10 +21,10 @@ the second is worth :math:`\nu_j` observations of spread :math:`c_j`, the third 
 :math:`M` holds, for instance, 2 for a row that counts by half, or the years since a value was measured; :math:`O`
 shifts a row by so many standard deviations, as for the best of many sites.
 
-Given :math:`s` everything is normal, so that :math:`b` is integrated out of the density that NUTS samples
-(`model`), and is put back exactly (`condition`). Rows whose noise is alike in all :math:`s` share a term of
-:math:`A^\top D^{-1} A = \sum_g A_g^\top A_g / d_g`, worked out once (`MarginalRows`). A new member with weights :math:`a, m` and known variance :math:`v`
-is, over the draws, a mixture of
+Given :math:`s` everything is normal, so that :math:`b` is integrated out of the density that NUTS samples (`model`),
+and is put back exactly (`condition`). Rows whose noise is alike in all :math:`s` share a term of :math:`A^\top D^{-1}
+A = \sum_g A_g^\top A_g / d_g`, worked out once (`MarginalRows`). A new member with weights :math:`a, m` and known
+variance :math:`v` is, over the draws, a mixture of
 
 .. math:: N\big(a^\top \hat b_s,\; a^\top V_s a + \textstyle\sum_j m_j s_j^2 + v\big).
 
@@ -46,7 +46,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import MCMC, NUTS
 
-WARMUP, SAMPLES, CHAINS = 400, 600, 4
+WARMUP, SAMPLES, CHAINS = 400, 800, 4
 TARGET_ACCEPT = 0.98  # spreads near zero make the density steep
 _CHUNK = 20_000_000  # numbers held at once while effects are put back
 WIDE = 10.0  # prior standard deviation of a general mean on a log or logit scale: no information
@@ -269,7 +269,7 @@ def _padded(values: Sequence[float], size: int, fill: float) -> np.ndarray:
     return np.array([*values, *[fill] * (size - len(values))], dtype=float)
 
 
-_ROWS_AND_EFFECTS = ((32, 16), (64, 32), (192, 32), (128, 64), (384, 128))
+_ROWS_AND_EFFECTS = ((32, 16), (64, 32), (192, 32), (128, 64), (384, 64), (384, 128))
 _PATTERNS = 16  # rows of equal noise come in multiples of so many patterns
 
 

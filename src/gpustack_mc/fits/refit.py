@@ -366,7 +366,7 @@ def _refit_one(quantity: str) -> str:
 def _refit_utilization() -> str:
     from gpustack_mc.fits import utilization_fit
 
-    record = utilization_fit.refit(priors_root() / UTILIZATION)
+    record = utilization_fit.refit_shipped()
     if record["problem"]:
         raise ChainError(f"{UTILIZATION}: {record['problem']}")
     return f"{record['diagnostics']['draws']} draws"

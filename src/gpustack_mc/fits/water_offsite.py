@@ -75,8 +75,9 @@ def fit(rows: list[Row], settings: dict[str, Any]) -> Fitted:
         when = f"{min(years)}-{max(years)}" if len(set(years)) > 1 else f"{years[0]}"
         populations.append(
             population(
-                posterior, Member({}, {"studies": 1.0}, center=fmean(values), unknown={"studies": 1 / len(values)}), LOG,
-                held, where={"region": region}, label=f"{held[0]['place']}, national generation mix, {when}",
+                posterior,
+                Member({}, {"studies": 1.0}, center=fmean(values), unknown={"studies": 1 / len(values)}), LOG, held,
+                where={"region": region}, label=f"{held[0]['place']}, national generation mix, {when}",
                 years=years, method=f"{how} around the mean of {len(values)}; spread of studies as for the US",
             )
         )  # fmt: skip
