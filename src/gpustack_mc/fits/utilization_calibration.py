@@ -3,15 +3,14 @@ r"""Simulation-based calibration of `gpustack_mc.fits.utilization`.
 Parameters and rows of the shipped design are drawn from the program; it is sampled on the rows; the rank of each true
 value among thinned posterior draws is uniform if, and only if on average, the sampler is right. The true values are
 themselves a draw from the posterior given their rows, so that a chain that starts there is in equilibrium from its
-first step, and its warm-up only adapts. A chain that mixes too slowly to forget its start gives ranks in the middle,
-which leave their band. Censored rows have no draws and are left out.
+first step, and its warm-up only adapts the step size. A chain that mixes too slowly to forget its start gives ranks
+in the middle, which leave their band. Censored rows have no draws and are left out.
 
 References
 ----------
 Talts et al. (2018), Validating Bayesian inference algorithms with simulation-based calibration, arXiv:1804.06788.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -24,15 +23,14 @@ from numpyro.infer.util import unconstrain_fn
 
 from gpustack_mc.fits import utilization as program
 from gpustack_mc.fits import utilization_data as table
+from gpustack_mc.fits import utilization_start
 from gpustack_mc.fits.utilization_predict import loss_at
-from gpustack_mc.fits.utilization_start import DENSE
 
 SCALARS = (
     "run_sd", "record_shift", "record_sd", "benchmark_gap", "benchmark_sd", "benchmark_family_sd", "recompute_shift",
     "loss_mean", "family_sd", "family_slope_sd", "generation_sd", "mfu_sd", "mfu_sd_unsure",
 )  # fmt: skip
 NEW_RUN = "utilisation of a new run"
-_BATCH = 50  # replications side by side in one compiled program
 
 
 def simulated(data: program.Data, settings: Mapping[str, Any], key: Any) -> tuple[dict[str, np.ndarray], program.Data]:
@@ -62,54 +60,53 @@ def model_of(data: program.Data, settings: Mapping[str, Any]) -> Any:
     return model
 
 
-def chain(data: program.Data, settings: Mapping[str, Any], warmup: int, samples: int) -> MCMC:
-    """One chain whose arguments are what is drawn."""
-    kernel = NUTS(model_of(data, settings), target_accept_prob=settings["target_accept"], dense_mass=DENSE)
+def chain(
+    data: program.Data, settings: Mapping[str, Any], warmup: int, samples: int, start: Mapping[str, Any] | None = None
+) -> MCMC:
+    """One chain whose arguments are what is drawn; with `start`, on the scales that the shipped fit found."""
+    inverse_mass = utilization_start.resume(start, data)[0] if start else None
+    kernel = NUTS(
+        model_of(data, settings), target_accept_prob=settings["target_accept"], dense_mass=utilization_start.DENSE,
+        inverse_mass_matrix=inverse_mass, adapt_mass_matrix=start is None,
+    )  # fmt: skip
     return MCMC(kernel, num_warmup=warmup, num_samples=samples, progress_bar=False, jit_model_args=True)
 
 
-def ranks(rows: Sequence[table.Row], settings: Mapping[str, Any], *, replications: int = 200, warmup: int = 200,
-          samples: int = 200, thin: int = 4, seed_: int = 0) -> dict[str, np.ndarray]:  # fmt: skip
+def ranks(
+    rows: Sequence[table.Row], settings: Mapping[str, Any], start: Mapping[str, Any], replications: Sequence[int], *,
+    warmup: int = 60, samples: int = 160, thin: int = 8,
+) -> dict[str, np.ndarray]:  # fmt: skip
     """Share of posterior draws below the truth, for scalars, coefficients, and a new run.
 
     Parameters
     ----------
     rows : sequence of mapping
         Rows of ``data.csv`` with ``use`` = ``yes``; they give the design, their values are not used.
-    settings : mapping
-    replications, warmup, samples, thin : int
-    seed_ : int
+    settings, start : mapping
+        Of the shipped fit; `start` gives the scales on which the sampler moves.
+    replications : sequence of int
+        Each is a seed of its own, so that parts may be run apart.
+    warmup, samples, thin : int
+        The worst parameter of the shipped fit forgets itself in about as many steps as `thin`.
 
     Returns
     -------
     dict of str to ndarray, shape (replications,)
     """
     data = program.prepare(rows, settings)
-    keys = jax.random.split(jax.random.key(seed_), 2 * replications)
-    drawn = [simulated(data, settings, key) for key in keys[:replications]]
+    run = chain(data, settings, warmup, samples, start)
     model = model_of(data, settings)
-    latent = set(_latent(model, drawn[0][1]))
-
-    def one(key: Any, start: Any, args: tuple[Any, ...]) -> Any:
-        begin = unconstrain_fn(model, args, {}, start)
-        run = chain(data, settings, warmup, samples)
-        run.run(key, *args, init_params=begin)
-        return {name: run.get_samples()[name][::thin] for name in (*SCALARS, "beta", "generation_z")}
-
     lines: list[dict[str, float]] = []
-    rng = np.random.default_rng(seed_)
-    with jax.enable_x64(True), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Some donated buffers")  # a matter of memory only
-        side_by_side = jax.jit(jax.vmap(one))
-        for first in range(0, replications, _BATCH):
-            part = drawn[first : first + _BATCH]
-            start = {name: np.stack([value[name] for value, _ in part]) for name in latent}
-            args = tuple(np.stack([getattr(rows_, name) for _, rows_ in part]) for name in ("log_u", "log_mfu", "loss"))
-            found = side_by_side(keys[replications + first : replications + first + len(part)], start, args)
-            found = {name: np.asarray(value) for name, value in found.items()}
-            for i, (truth, _) in enumerate(part):
-                draws = {name: value[i] for name, value in found.items()}
-                lines.append(_ranks(truth, draws, partial(_new_run, data, settings, rng), rng))
+    for replication in replications:
+        first, second = jax.random.split(jax.random.key(replication))
+        truth, drawn = simulated(data, settings, first)
+        args = (drawn.log_u, drawn.log_mfu, drawn.loss)
+        with jax.enable_x64(True):
+            latent = {name: truth[name] for name in _latent(model, drawn)}
+            run.run(second, *args, init_params=unconstrain_fn(model, args, {}, latent))
+            draws = {name: np.asarray(value)[thin - 1 :: thin] for name, value in run.get_samples().items()}
+        rng = np.random.default_rng(replication)
+        lines.append(_ranks(truth, draws, partial(_new_run, data, settings, rng), rng))
     return {name: np.array([line[name] for line in lines]) for name in lines[0]}
 
 
