@@ -6,11 +6,13 @@ import math
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
+import numpy as np
 import pytest
 
-from gpustack_mc.fits import electricity_price, grid_intensity
+from gpustack_mc.fits import electricity_price, grid_intensity, hierarchy, members
+from gpustack_mc.fits.members import Scale
 from gpustack_mc.fits.refit import read_prior, read_rows, stale
 from gpustack_mc.priors import Marginal, quantiles
 from gpustack_mc.quantities import BY_NAME
@@ -212,7 +214,8 @@ def test_electricity_price_of_the_united_states():
     # industrial averages are 0.077-0.083 in 2023-2025; large buyers contract at 0.05-0.075 before delivery
     assert 0.07 < median("electricity_price", region="US") < 0.09
     assert 0.035 < at("electricity_price", 0.05, region="US") < 0.055
-    assert 0.12 < at("electricity_price", 0.95, region="US") < 0.20
+    # three of the 25 cloud regions of these states are in California, whose average was 0.185 in 2023
+    assert 0.12 < at("electricity_price", 0.95, region="US") < 0.22
 
 
 def test_every_state_has_price_and_intensity():
@@ -264,13 +267,64 @@ def test_owner_priors_cover_published_values():
         assert [value for value in values if not low < value < high] == [], quantity
 
 
-def test_spread_scales_the_longest_span_when_no_pair_is_as_far_apart():
-    move = grid_intensity.Move(country="US", apart=2, low=False, change=0.2)
-    settings = {"low_below": 100, "lag_tolerance": 0, "enough_pairs": 1}
-    assert grid_intensity._spread(2, 400.0, "US", [move], settings) == pytest.approx(0.2)
-    assert grid_intensity._spread(8, 400.0, "US", [move], settings) == pytest.approx(0.2 * math.sqrt(4))
-    with pytest.raises(ValueError, match="fewer than 1 changes"):
-        grid_intensity._spread(2, 50.0, "US", [move], settings)
+# ---- programs whose populations are one row per region --------------------------------------------------------------
+def posed(program):
+    quantity = program.__name__.rpartition(".")[2]
+    rows = [row for row in read_rows(quantity) if row["use"] == "yes"]
+    settings = {name: setting["value"] for name, setting in read_prior(quantity)["settings"].items()}
+    return program.problem(rows, settings), rows, settings
+
+
+def known(problem, **spreads):
+    """Posterior with known spreads: what is not named is zero."""
+    s = np.array([[spreads.get(name, 0.0) for name in problem.spreads]])
+    k = len(problem.effects)
+    return hierarchy.Posterior(
+        {}, s, np.zeros((1, k)), np.zeros((1, k, k)), tuple(problem.effects), tuple(problem.spreads), 0
+    )
+
+
+def test_a_figure_ages_as_a_random_walk_with_two_years_of_weather():
+    problem, _, _ = posed(grid_intensity)
+    found = known(problem, **{"steps:high": 0.1, "common:high": 0.05, "year:high": 0.03})
+
+    def variance(*arguments):
+        made = members.mixture(found, grid_intensity.forecast(problem, "high", "FI", *arguments))
+        return float((made.known + made.run)[0])
+
+    assert variance(4) == pytest.approx(4 * (0.1**2 + 0.05**2) + 2 * 0.03**2)
+    assert variance(0) == pytest.approx(2 * 0.03**2)
+    # moved by the national mean, which is known for six of ten years: the common part has four left
+    assert variance(10, 4) == pytest.approx(10 * 0.1**2 + 4 * 0.05**2 + 2 * 0.03**2)
+
+
+def test_changes_of_grids_are_those_of_the_series():
+    problem, rows, settings = posed(grid_intensity)
+    moves = grid_intensity.moves(rows, settings)
+    regions = {move.region for move in moves}
+    # The changes of a region add up to that from its first to its last value.
+    scale = Scale(0.0, settings["ceiling"])
+    for region in regions:
+        mine = [move for move in moves if move.region == region]
+        series = sorted((row for row in rows if row["region"] == region and row["carbon_basis"] == "direct"
+                         and row["source"] in {other["source"] for other in rows if other["id"] == mine[0].ids[0]}),
+                        key=lambda row: int(row["year"]))  # fmt: skip
+        first, last = (scale.forward(float(series[i]["gco2e_per_kwh"])) for i in (0, -1))
+        assert sum(move.change for move in mine) == pytest.approx(last - first)
+    assert {name.split(":")[1] for name in problem.spreads if name.startswith("steps:")} == {"low", "high"}
+
+
+@pytest.mark.parametrize("quantity", ["grid_intensity", "electricity_price", "water_offsite"])
+def test_a_regions_own_figure_stays_the_centre(quantity):
+    """Populations of one row, without a factor, have its value as their median; ages and factors are named in words."""
+    column = {"grid_intensity": "gco2e_per_kwh", "electricity_price": "usd_per_kwh", "water_offsite": "ewif_l_per_kwh"}
+    values = {row["id"]: float(row[column[quantity]]) for row in read_rows(quantity)}
+    alone = [item for item in record(quantity)["populations"] if item["n"] == 1 and "times" not in item["method"]]
+    assert len(alone) > 40
+    drift = quantity == "electricity_price"  # of three years in the US, 0.013 a year
+    for item in alone:
+        middle = float(quantiles(Marginal(item["family"], item["parameters"]), [0.5])[0])
+        assert middle == pytest.approx(values[item["rows"][0]], rel=0.08 if drift else 1e-4), item["where"]
 
 
 def test_a_newer_and_a_nearer_price_wins():
@@ -282,8 +336,16 @@ def test_a_newer_and_a_nearer_price_wins():
                                for name, year in (("b", "2024"), ("c", "2025"))],
         "country_datacentre": [], "energy_only": [],
     }  # fmt: skip
-    spreads = electricity_price.Spreads(0.2, 0.0, 0.1, 0.2, (-0.3, 0.1), (-0.3, 0.1), (0.4, 0.3))
-    (france,) = electricity_price._countries(rows, spreads, {"year": 2026})
-    assert france.rows == ["c"]
-    assert france.parameters["mu"] == pytest.approx(math.log(0.1))
-    assert france.parameters["sigma"] == pytest.approx(math.sqrt(0.2**2 + 0.1**2 + 0.2**2))
+    (france,) = electricity_price.countries(rows, {"year": 2026})
+    assert [row["id"] for row in france.rows] == ["c"]
+    assert france.member.center == pytest.approx(math.log(0.1))
+    assert france.member.noise == {"sites": 1.0}
+    assert france.member.unknown == {"nation": 1.0, "region": 1.0, "source": 1.0}
+
+
+def test_spread_of_sites_lies_between_the_two_that_enclose_it():
+    """Contracts anywhere in the US are too wide, size discounts too narrow."""
+    sigma = population("electricity_price", region="CA-QC")["parameters"]["sigma"]
+    contracts = [row for row in read_rows("electricity_price") if row["role"] == "contract" and row["use"] == "yes"]
+    wide = stdev(math.log(float(row["usd_per_kwh"])) for row in contracts)
+    assert 0.1 < sigma < 1.5 * wide  # with four years of changes; 0.26 among contracts

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from gpustack_mc.fits import chain_checks, freshness, hierarchy, refit
-from gpustack_mc.fits.least_squares import regression
 from gpustack_mc.fits.populations import predictive_log_normal, sixteen_bit_peak
 
 PRIOR = """\
@@ -213,15 +212,6 @@ def test_predictive_covers_a_new_member_nine_times_in_ten():
         inside += abs(np.log(new) - fitted.mu) < stats.norm.ppf(0.95) * fitted.sigma
     # Binomial sd of the share is 0.007; four of them.
     assert inside / 2000 == pytest.approx(0.90, abs=0.027)
-
-
-def test_regression_recovers_known_coefficients():
-    rng = np.random.default_rng(2)
-    design = np.column_stack([np.ones(400), rng.normal(size=400)])
-    fitted = regression(design, design @ [1.0, -2.0] + rng.normal(0, 0.3, 400), ["intercept", "log10_peak_tflops"])
-    # Standard errors are 0.3 / sqrt(400) = 0.015; four of them.
-    np.testing.assert_allclose(fitted["coefficients"], [1.0, -2.0], atol=0.06)
-    assert fitted["residual_sd"] == pytest.approx(0.3, abs=0.05)
 
 
 def test_sixteen_bit_peak_gives_fp8_scenarios_the_same_prediction():

@@ -169,13 +169,16 @@ def _thinned(table: Table) -> list[Run]:
 def _sampled_anew(
     evidence: list[Evidence], losses: list[float], loose: float, fit: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Utilization:
+    from gpustack_mc.fits import utilization_start
     from gpustack_mc.fits.utilization_fit import read_prior, unhealthy
     from gpustack_mc.fits.utilization_predict import read_draws
 
-    _, rows = read_prior(catalog.folder("priors") / "utilization")
+    folder = catalog.folder("priors") / "utilization"
+    _, rows = read_prior(folder)
     settings = fit["settings"]
-    found = utilization_team.refit([row for row in rows if row["use"] == "yes"], evidence, settings, options)
-    problem = unhealthy(found.diagnostics, settings)
+    used = [row for row in rows if row["use"] == "yes"]
+    found = utilization_team.refit(used, evidence, settings, options, utilization_start.read(folder))
+    problem = unhealthy(found.diagnostics)
     if problem:
         fix = (
             "Nothing was written. Look for a run with a wrong unit: one far from all others makes the chains disagree. "

@@ -2,26 +2,26 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import arviz as az
 import jax
 import numpy as np
 from numpyro.handlers import substitute, trace
 
-from gpustack_mc.fits.hierarchy import (
-    MAXIMAL_R_HAT,
-    MINIMAL_ESS,
-    Arrays,
-    Posterior,
-    Priors,
-    Problem,
-    arrays,
-    model,
-    padded,
-)
+from gpustack_mc.fits.hierarchy import Arrays, Posterior, Priors, Problem, arrays, model, padded
 
+MAXIMAL_R_HAT, MINIMAL_ESS = 1.01, 400  # of every sampled fit: Vehtari et al. (2021), Bayesian Analysis 16(2)
 _REPLICATES = 500
+
+
+class Knobs(NamedTuple):
+    """What to raise when chains are bad, and where it is set."""
+
+    acceptance: str = "TARGET_ACCEPT"
+    warmup: str = "WARMUP"
+    samples: str = "SAMPLES"
+    place: str = "gpustack_mc.fits.hierarchy"
 
 
 def convergence(chains: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -43,22 +43,23 @@ def convergence(chains: Mapping[str, np.ndarray]) -> dict[str, float]:
     }
 
 
-def diagnostics(posterior: Posterior) -> dict[str, Any]:
-    """Convergence, divergences and size of a posterior."""
-    first = next(iter(posterior.chains.values()))
+def diagnostics(chains: Mapping[str, np.ndarray], divergences: int) -> dict[str, Any]:
+    """Convergence, divergences and size of sampled chains, shape (chains, draws, ...) each."""
+    first = np.asarray(next(iter(chains.values())))
     size = {"chains": first.shape[0], "draws": first.shape[0] * first.shape[1]}
-    return {**convergence(posterior.chains), "divergences": posterior.divergences, **size}
+    return {**convergence(chains), "divergences": divergences, **size}
 
 
-def unhealthy(found: Mapping[str, Any]) -> str | None:
+def unhealthy(found: Mapping[str, Any], knobs: Knobs = Knobs()) -> str | None:  # noqa: B008 - never mutated
     """Why a fit must not be used and what to do, or None."""
     if found["divergences"]:
-        return f"{found['divergences']} divergent steps: raise TARGET_ACCEPT in gpustack_mc.fits.hierarchy"
+        return f"{found['divergences']} divergent steps; raise {knobs.acceptance} in {knobs.place}"
     if found["r_hat"] > MAXIMAL_R_HAT:
-        return f"R-hat {found['r_hat']:.3f}: chains disagree; raise WARMUP and SAMPLES in gpustack_mc.fits.hierarchy"
+        what = f"{knobs.warmup} and {knobs.samples}"
+        return f"R-hat {found['r_hat']:.3f}: the chains disagree; raise {what} in {knobs.place}"
     smallest = min(found["ess_bulk"], found["ess_tail"])
     if smallest < MINIMAL_ESS:
-        return f"effective sample size {smallest:.0f}: raise SAMPLES in gpustack_mc.fits.hierarchy"
+        return f"effective sample size {smallest:.0f}; raise {knobs.samples} in {knobs.place}"
     return None
 
 
@@ -80,6 +81,17 @@ def predictive(data: Arrays, posterior: Posterior, seed: int = 0) -> dict[str, f
     sd = np.sqrt(data.variance + s**2 @ data.noise.T)
     seen = (data.y - b @ data.design.T - s @ data.shift.T) / sd
     drawn = rng.standard_normal(seen.shape)
+    return p_values(seen, drawn)
+
+
+def p_values(seen: np.ndarray, drawn: np.ndarray) -> dict[str, float]:
+    """Share of replicates whose largest, smallest, spread and skewness exceed those of the data.
+
+    Parameters
+    ----------
+    seen, drawn : ndarray, shape (draws, rows)
+        Standardised rows of the data under each draw, and standard normal replicates.
+    """
     statistics = {
         "largest": lambda z: z.max(axis=1),
         "smallest": lambda z: z.min(axis=1),
@@ -101,28 +113,28 @@ def _densities(data: Arrays, given: Priors, values: Mapping[str, Any]) -> tuple[
     return jax.vmap(jax.vmap(one))(values)
 
 
-def sensitivity(problem: Problem, posterior: Posterior) -> dict[str, dict[str, float]]:
-    """Power-scaling sensitivity of the standard deviations to their priors and to the likelihood.
+def densities_tree(posterior: Mapping[str, np.ndarray], prior: np.ndarray, likelihood: np.ndarray) -> Any:
+    """Posterior with the log densities that power-scaling needs, each of shape (chains, draws)."""
+    return az.from_dict(
+        {"posterior": dict(posterior), "log_prior": {"prior": prior}, "log_likelihood": {"y": likelihood}}
+    )
 
-    Above 0.05 in `prior` with little in `likelihood`, a prior speaks rather than the data. The likelihood is that of
-    the rows with the effects integrated out.
+
+def power_scaling(tree: Any) -> dict[str, dict[str, float]]:
+    """Power-scaling sensitivity of each parameter to its prior and to the likelihood.
+
+    Above 0.05 in `prior` with little in `likelihood`, a prior speaks rather than the data.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        From `densities_tree`, with scalar parameters.
 
     References
     ----------
     Kallioinen et al. (2024), Detecting and diagnosing prior and likelihood sensitivity with power-scaling,
     Statistics and Computing 34.
     """
-    data, given, _ = padded(problem)
-    sampled = {name: value for name, value in posterior.chains.items() if name != "s"}
-    with jax.enable_x64(True):
-        prior, likelihood = _densities(data, given, {name: np.asarray(value) for name, value in sampled.items()})
-    tree = az.from_dict(
-        {
-            "posterior": {name: np.log(posterior.chains["s"][..., i]) for i, name in enumerate(problem.spreads)},
-            "log_prior": {"prior": np.asarray(prior)},
-            "log_likelihood": {"y": np.asarray(likelihood)},
-        }
-    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pareto shape of the resampling; its effect is in the digits that are kept
         found = {group: az.psense(tree, group=group) for group in ("prior", "likelihood")}
@@ -131,10 +143,20 @@ def sensitivity(problem: Problem, posterior: Posterior) -> dict[str, dict[str, f
     }
 
 
+def sensitivity(problem: Problem, posterior: Posterior) -> dict[str, dict[str, float]]:
+    """Power-scaling sensitivity of the standard deviations; the likelihood has the effects integrated out."""
+    data, given, _ = padded(problem)
+    sampled = {name: value for name, value in posterior.chains.items() if name != "s"}
+    with jax.enable_x64(True):
+        prior, likelihood = _densities(data, given, {name: np.asarray(value) for name, value in sampled.items()})
+    logs = {name: np.log(posterior.chains["s"][..., i]) for i, name in enumerate(problem.spreads)}
+    return power_scaling(densities_tree(logs, np.asarray(prior), np.asarray(likelihood)))
+
+
 def checks(problem: Problem, posterior: Posterior) -> dict[str, Any]:
     """All checks, as stored in ``fit.json``."""
     return {
-        "diagnostics": diagnostics(posterior),
+        "diagnostics": diagnostics(posterior.chains, posterior.divergences),
         "posterior_predictive": predictive(arrays(problem), posterior),
         "sensitivity": sensitivity(problem, posterior),
     }

@@ -21,9 +21,10 @@ the second is worth :math:`\nu_j` observations of spread :math:`c_j`, the third 
 :math:`M` holds, for instance, 2 for a row that counts by half, or the years since a value was measured; :math:`O`
 shifts a row by so many standard deviations, as for the best of many sites.
 
-Given :math:`s` everything is normal, so that :math:`b` is integrated out of the density that NUTS samples
-(`model`), and is put back exactly (`condition`). A new member with weights :math:`a, m` and known variance :math:`v`
-is, over the draws, a mixture of
+Given :math:`s` everything is normal, so that :math:`b` is integrated out of the density that NUTS samples (`model`),
+and is put back exactly (`condition`). Rows whose noise is alike in all :math:`s` share a term of :math:`A^\top D^{-1}
+A = \sum_g A_g^\top A_g / d_g`, worked out once (`MarginalRows`). A new member with weights :math:`a, m` and known
+variance :math:`v` is, over the draws, a mixture of
 
 .. math:: N\big(a^\top \hat b_s,\; a^\top V_s a + \textstyle\sum_j m_j s_j^2 + v\big).
 
@@ -33,6 +34,7 @@ Gelman & Hill (2007), Data Analysis Using Regression and Multilevel/Hierarchical
 Gelman (2006), Prior distributions for variance parameters, Bayesian Analysis 1(3).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -44,9 +46,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import MCMC, NUTS
 
-WARMUP, SAMPLES, CHAINS = 400, 600, 4
+WARMUP, SAMPLES, CHAINS = 400, 800, 4
 TARGET_ACCEPT = 0.98  # spreads near zero make the density steep
-MAXIMAL_R_HAT, MINIMAL_ESS = 1.01, 400  # Vehtari et al. (2021), Bayesian Analysis 16(2)
 _CHUNK = 20_000_000  # numbers held at once while effects are put back
 WIDE = 10.0  # prior standard deviation of a general mean on a log or logit scale: no information
 
@@ -141,6 +142,17 @@ class Arrays(NamedTuple):
     noise: np.ndarray  # (n, j)
     variance: np.ndarray  # (n,)
     shift: np.ndarray  # (n, j)
+    gram: np.ndarray = np.zeros((0, 0, 0))  # (g, k, k) product of the design with itself over rows of equal noise
+    first: np.ndarray = np.zeros(0, dtype=int)  # (g,) one row of each
+
+
+def _with_gram(data: Arrays) -> Arrays:
+    """Add `gram` and `first`."""
+    patterns = np.column_stack([data.noise, data.variance])
+    _, first, group = np.unique(patterns, axis=0, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
+    parts = [data.design[group == g] for g in range(len(first))]
+    return data._replace(gram=np.stack([part.T @ part for part in parts]), first=first)
 
 
 def arrays(problem: Problem) -> Arrays:
@@ -166,11 +178,11 @@ def arrays(problem: Problem) -> Arrays:
             own[i, j[effect.sd]] = 1.0
         else:
             fixed[i] = effect.sd
-    return Arrays(
+    return _with_gram(Arrays(
         y=np.array([row.y for row in problem.rows]), design=design,
         mean=np.array([effect.mean for effect in problem.effects.values()]), fixed_sd=fixed, own_sd=own, noise=noise,
         variance=np.array([row.variance for row in problem.rows]), shift=shift,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def reduced(data: Arrays) -> Arrays:
@@ -182,10 +194,10 @@ def reduced(data: Arrays) -> Arrays:
         noise[i] += data.design[i, k] ** 2 * data.own_sd[k]
         variance[i] += (data.design[i, k] * data.fixed_sd[k]) ** 2
     keep = ~alone
-    return data._replace(
+    return _with_gram(data._replace(
         design=data.design[:, keep], mean=data.mean[keep], fixed_sd=data.fixed_sd[keep], own_sd=data.own_sd[keep],
         noise=noise, variance=variance,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 class Priors(NamedTuple):
@@ -220,6 +232,7 @@ class Sizes(NamedTuple):
     rows: int
     effects: int
     spreads: int
+    patterns: int = 1
     half: int = 4
     expected: int = 4
     parents: int = 2
@@ -256,7 +269,8 @@ def _padded(values: Sequence[float], size: int, fill: float) -> np.ndarray:
     return np.array([*values, *[fill] * (size - len(values))], dtype=float)
 
 
-_ROWS_AND_EFFECTS = ((32, 16), (64, 32), (128, 64), (384, 128))
+_ROWS_AND_EFFECTS = ((32, 16), (64, 32), (192, 32), (128, 64), (384, 64), (384, 128))
+_PATTERNS = 16  # rows of equal noise come in multiples of so many patterns
 
 
 def sizes_of(data: Arrays, spreads: Mapping[str, Spread]) -> Sizes:
@@ -264,7 +278,8 @@ def sizes_of(data: Arrays, spreads: Mapping[str, Spread]) -> Sizes:
     n, k = data.design.shape
     rows, effects = next((size for size in _ROWS_AND_EFFECTS if n <= size[0] and k <= size[1]), (n, k))
     pooled_ones = sum(spread.kind == "pooled" for spread in spreads.values())
-    return Sizes(rows, effects, 16 if pooled_ones else 8)
+    patterns = _PATTERNS * -(-len(data.first) // _PATTERNS)
+    return Sizes(rows, effects, 16 if pooled_ones else 8, patterns)
 
 
 def pad(data: Arrays, sizes: Sizes) -> Arrays:
@@ -275,10 +290,12 @@ def pad(data: Arrays, sizes: Sizes) -> Arrays:
     def grown(array: np.ndarray, *axes: int) -> np.ndarray:
         return np.pad(array, [(0, more[axis]) for axis in axes])
 
+    spare = max(sizes.patterns - len(data.first), 0)
     return Arrays(
         y=grown(data.y, 0), design=grown(data.design, 0, 1), mean=grown(data.mean, 1),
         fixed_sd=grown(data.fixed_sd, 1), own_sd=grown(data.own_sd, 1, 2), noise=grown(data.noise, 0, 2),
         variance=np.pad(data.variance, (0, more[0]), constant_values=1.0), shift=grown(data.shift, 0, 2),
+        gram=np.pad(data.gram, [(0, spare), (0, more[1]), (0, more[1])]), first=np.pad(data.first, (0, spare)),
     )  # fmt: skip
 
 
@@ -292,6 +309,43 @@ def _spreads(given: Priors) -> Any:
         z = numpyro.sample("z", dist.Normal(jnp.zeros(given.parent.shape[0]), 1.0).to_event(1))
         found = jnp.concatenate([found, found[given.parent] * jnp.exp(omega[given.group] * z)])
     return numpyro.deterministic("s", found[given.order])
+
+
+class MarginalRows(dist.Distribution):
+    """Rows with their effects integrated out: a multivariate normal of covariance ``design t^2 design' + noise``.
+
+    Parameters
+    ----------
+    data : Arrays
+    location : array, shape (n,)
+    effect_sd : array, shape (k,)
+    noise : array, shape (n,)
+        Variance.
+    """
+
+    support = dist.constraints.real_vector
+
+    def __init__(self, data: Arrays, location: Any, effect_sd: Any, noise: Any) -> None:
+        self.data, self.location, self.effect_sd, self.noise = data, location, effect_sd, noise
+        super().__init__(event_shape=jnp.shape(location))
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Draw rows."""
+        n, k = self.data.design.shape
+        z = jax.random.normal(key, (*sample_shape, n + k))
+        return self.location + (z[..., :k] * self.effect_sd) @ self.data.design.T + jnp.sqrt(self.noise) * z[..., k:]
+
+    def log_prob(self, value: Any) -> Any:
+        """Log density, by the matrix inversion lemma."""
+        gap, t = value - self.location, self.effect_sd
+        # one (patterns) x (k * k) product; as a sum over rows this would be the cost of the whole fit
+        product = jnp.tensordot(1 / self.noise[self.data.first], self.data.gram, 1)
+        lower = jnp.linalg.cholesky(jnp.eye(len(t)) + t[:, None] * product * t)
+        pulled = t * ((gap / self.noise) @ self.data.design)
+        whitened = jax.scipy.linalg.solve_triangular(lower, pulled, lower=True)
+        squares = (gap**2 / self.noise).sum() - (whitened**2).sum()
+        determinant = jnp.log(self.noise).sum() + 2 * jnp.log(jnp.diagonal(lower)).sum()
+        return -0.5 * (squares + determinant + len(gap) * math.log(2 * math.pi))
 
 
 def model(data: Arrays, given: Priors, observed: bool = True) -> None:
@@ -308,9 +362,7 @@ def model(data: Arrays, given: Priors, observed: bool = True) -> None:
     effect_sd = data.fixed_sd + data.own_sd @ s
     location = data.design @ data.mean + data.shift @ s
     noise = data.variance + data.noise @ s**2
-    numpyro.sample(
-        "y", dist.LowRankMultivariateNormal(location, data.design * effect_sd, noise), obs=data.y if observed else None
-    )
+    numpyro.sample("y", MarginalRows(data, location, effect_sd, noise), obs=data.y if observed else None)
 
 
 class Posterior(NamedTuple):

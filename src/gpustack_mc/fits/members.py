@@ -35,18 +35,25 @@ class Member(NamedTuple):
         Known variance to be added.
     weight : float
         In a mixture of several kinds of member.
+    center : float
+        What is added to the mean: the reported figure of a region, which is not an effect of the program.
+    unknown : dict of str to float
+        Multipliers of variances by which the population may differ from what was reported of it, such as the years
+        since: they would vanish if it were known.
     """
 
     effects: dict[str, float]
     noise: dict[str, float]
     variance: float = 0.0
     weight: float = 1.0
+    center: float = 0.0
+    unknown: dict[str, float] = {}  # noqa: RUF012 - never mutated
 
 
 class Mixture(NamedTuple):
     """Mixture of normals; `mean`, `known` and `run` of shape (components,), weights add up to one.
 
-    `known` is the variance of the population's mean given the spreads, `run` that between members.
+    `known` is the variance of what is not known about the population given the spreads, `run` that between members.
     """
 
     mean: np.ndarray
@@ -114,11 +121,12 @@ def _one(posterior: Posterior, member: Member) -> tuple[np.ndarray, np.ndarray, 
     a = np.zeros(len(posterior.effects))
     for name, value in member.effects.items():
         a[posterior.effects.index(name)] += value
-    m = np.zeros(len(posterior.spreads))
-    for name, value in member.noise.items():
-        m[posterior.spreads.index(name)] += value
-    known = np.square(np.einsum("k,skq->sq", a, posterior.root)).sum(axis=1)
-    return posterior.mean @ a, known, posterior.s**2 @ m + member.variance
+    m, u = np.zeros(len(posterior.spreads)), np.zeros(len(posterior.spreads))
+    for target, given in ((m, member.noise), (u, member.unknown)):
+        for name, value in given.items():
+            target[posterior.spreads.index(name)] += value
+    known = np.square(np.einsum("k,skq->sq", a, posterior.root)).sum(axis=1) + posterior.s**2 @ u
+    return posterior.mean @ a + member.center, known, posterior.s**2 @ m + member.variance
 
 
 def match(found: Mixture) -> Match:
@@ -227,7 +235,7 @@ def regression_population(
     for name, value in new.effects.items():
         other[posterior.effects.index(name)] = value
     # The general mean of what is new joins the intercept, so that its uncertainty and covariance are kept.
-    means = means + np.eye(len(index))[0] * (posterior.mean @ other)[:, None]
+    means = means + np.eye(len(index))[0] * (posterior.mean @ other + new.center)[:, None]
     roots = roots + np.eye(len(index))[0][:, None] * np.einsum("k,skq->sq", other, posterior.root)[:, None, :]
     beta = means.mean(axis=0)
     covariance = np.einsum("siq,sjq->ij", roots, roots) / len(roots) + np.cov(means.T, bias=True)

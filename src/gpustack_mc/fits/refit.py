@@ -42,7 +42,7 @@ _DIGITS = 8
 UTILIZATION = "utilization"  # MFU and goodput are fitted together, by `gpustack_mc.fits.utilization_fit`
 _LIBRARIES, _SAMPLERS = ("numpy", "scipy"), ("jax", "numpyro", "arviz")
 _SHARED = ("populations", "hierarchy", "members", "chain_checks")  # modules that every fit program may use
-_USES = {name: ("least_squares",) for name in ("capex", "rental_price", "serving_throughput")} | {
+_USES = {
     name: ("evidence",)
     for name in (
         "cost_of_capital",
@@ -366,7 +366,7 @@ def _refit_one(quantity: str) -> str:
 def _refit_utilization() -> str:
     from gpustack_mc.fits import utilization_fit
 
-    record = utilization_fit.refit(priors_root() / UTILIZATION)
+    record = utilization_fit.refit_shipped()
     if record["problem"]:
         raise ChainError(f"{UTILIZATION}: {record['problem']}")
     return f"{record['diagnostics']['draws']} draws"

@@ -89,11 +89,12 @@ class Data(NamedTuple):
     rows: dict[str, np.ndarray]  # indices of total, bound, compute_only, throughput, mfu, paired
     loss: np.ndarray  # hours lost per productive hour, 1 / goodput - 1
     loss_bound: np.ndarray  # of goodputs that are lower bounds
+    labels: dict[str, list[str]]  # names of what the elements of a sampled site are effects of
 
 
-def _codes(labels: Sequence[str]) -> tuple[np.ndarray, int]:
+def _codes(labels: Sequence[str]) -> tuple[np.ndarray, list[str]]:
     names, codes = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
-    return codes, len(names)
+    return codes, names.tolist()
 
 
 def _mfu(rows: Sequence[table.Row], settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -137,9 +138,12 @@ def prepare(rows: Sequence[table.Row], settings: Mapping[str, Any]) -> Data:
     limit = table.flags(goodput, "goodput_bound", "lower")
     loss = 1 / table.numbers(goodput, "goodput") - 1
     generations = list(settings["generations"])
+    labels = dict.fromkeys(("family_z", "family_slope_z", "family_loss_z"), families)
+    labels |= {"benchmark_z": benchmark_families, "run_z": [rows[i]["id"] for i in np.flatnonzero(groups["paired"])]}
+    labels |= {"generation_z": generations, "beta": list(table.TERMS)}
     return Data(
         mean=found.mean, variance=found.variance, generation=np.array([generations.index(g) for g in found.generation]),
-        family=family, families=families, benchmark_families=benchmark_families,
+        family=family, families=len(families), benchmark_families=len(benchmark_families), labels=labels,
         log_u=table.log_utilization(rows), loose=table.loose_record(rows).astype(float),
         below=table.below_saturation(rows, settings),
         rows={name: np.flatnonzero(pick) for name, pick in groups.items()},

@@ -12,7 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import arviz as az
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,19 +20,19 @@ from numpyro.infer import MCMC, NUTS
 from ruamel.yaml import YAML
 from scipy import stats
 
+from gpustack_mc.fits import chain_checks, utilization_checks, utilization_start
 from gpustack_mc.fits import utilization as program
 from gpustack_mc.fits import utilization_data as table
 from gpustack_mc.fits.draws_file import read_columns, write_columns  # noqa: F401 - part of this module's API
 from gpustack_mc.fits.freshness import digest, statements
 from gpustack_mc.fits.utilization_predict import NEW_GENERATION, Draws, loss_at, read_draws
 
-# The coefficients trade off with each other and with the effects of the generations; the families hardly do.
-_DENSE = [("beta", "benchmark_gap", "record_shift", "loss_mean", "generation_z")]
 _KEPT = (
     "family_sd", "family_slope_sd", "run_sd", "record_shift", "record_sd", "recompute_shift", "mfu_sd", "mfu_sd_unsure",
     "loss_mean", "generation_sd", "benchmark_gap", "benchmark_family_sd", "benchmark_sd",
 )  # fmt: skip
 _VECTORS = ("beta", "generation_z")
+_KNOBS = chain_checks.Knobs("target_accept", "warmup", "samples", "prior.yaml")
 
 
 class Fit(NamedTuple):
@@ -47,11 +46,14 @@ class Fit(NamedTuple):
         What stands in for covariates that are not stated, and the shares of kinds of records.
     diagnostics : dict
         ``r_hat`` (largest), ``ess_bulk`` and ``ess_tail`` (smallest), ``divergences``, ``draws``, ``chains``.
+    chains : dict of str to ndarray, shape (chains, draws, ...)
+        All draws of every sampled site.
     """
 
     columns: dict[str, np.ndarray]
     constants: dict[str, float]
     diagnostics: dict[str, Any]
+    chains: dict[str, np.ndarray]
 
 
 def training_rows(rows: Sequence[table.Row]) -> list[table.Row]:
@@ -59,24 +61,15 @@ def training_rows(rows: Sequence[table.Row]) -> list[table.Row]:
     return [row for row in rows if row["kind"] == "training"]
 
 
-def _kernel(data: program.Data, settings: Mapping[str, Any]) -> NUTS:
+def _kernel(data: program.Data, settings: Mapping[str, Any], inverse_mass: dict | None = None) -> NUTS:
+    """NUTS; with an inverse mass matrix, which is then kept."""
     return NUTS(
         lambda keep: program.model(data, settings, keep),
         target_accept_prob=settings["target_accept"],
-        dense_mass=_DENSE,
+        dense_mass=utilization_start.DENSE,
+        inverse_mass_matrix=inverse_mass,
+        adapt_mass_matrix=inverse_mass is None,
     )
-
-
-def diagnose(chains: Mapping[str, np.ndarray], divergences: int) -> dict[str, Any]:
-    """Worst rank-normalised R-hat and effective sizes over all parameters, shape (chains, draws, ...) each."""
-    posterior = az.from_dict({"posterior": {name: np.asarray(value) for name, value in chains.items()}})["posterior"]
-    ends = {
-        "r_hat": max(float(value.max()) for value in az.rhat(posterior).data_vars.values()),
-        "ess_bulk": min(float(value.min()) for value in az.ess(posterior, method="bulk").data_vars.values()),
-        "ess_tail": min(float(value.min()) for value in az.ess(posterior, method="tail").data_vars.values()),
-    }
-    shape = np.asarray(chains["run_sd"]).shape
-    return {**ends, "divergences": divergences, "chains": shape[0], "draws": shape[0] * shape[1]}
 
 
 def complete(posterior: Mapping[str, np.ndarray], settings: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
@@ -109,21 +102,35 @@ def complete(posterior: Mapping[str, np.ndarray], settings: Mapping[str, Any], s
     return {name: np.asarray(value, dtype=float) for name, value in columns.items()}
 
 
-def sample(rows: Sequence[table.Row], settings: Mapping[str, Any], seed: int) -> tuple[dict, int]:
-    """Run NUTS on all rows; chains of shape (chains, draws, ...) and the number of divergences."""
-    data = program.prepare(rows, settings)
+def sample(
+    data: program.Data, settings: Mapping[str, Any], seed: int, start: Mapping[str, Any] | None = None
+) -> tuple[dict, int]:
+    """Run NUTS on all rows; chains of shape (chains, draws, ...) and the number of divergences.
+
+    Parameters
+    ----------
+    data : Data
+    settings : mapping
+    seed : int
+    start : mapping, optional
+        From `utilization_start.read`: ends of chains to go on from, in as many chains.
+    """
+    inverse_mass, begin = utilization_start.resume(start, data) if start else (None, None)
     with jax.enable_x64(True):
         chains = MCMC(
-            _kernel(data, settings), num_warmup=settings["warmup"], num_samples=settings["samples"],
+            _kernel(data, settings, inverse_mass), num_warmup=settings["warmup"], num_samples=settings["samples"],
             num_chains=settings["chains"], chain_method="vectorized", progress_bar=False,
         )  # fmt: skip
-        chains.run(jax.random.key(seed), jnp.ones(len(data.mean), dtype=bool), extra_fields=("diverging",))
+        keep = jnp.ones(len(data.mean), dtype=bool)
+        chains.run(jax.random.key(seed), keep, extra_fields=("diverging",), init_params=begin)
         found = {name: np.asarray(value) for name, value in chains.get_samples(group_by_chain=True).items()}
         divergences = int(np.asarray(chains.get_extra_fields()["diverging"]).sum())
     return found, divergences
 
 
-def fit(rows: Sequence[table.Row], settings: Mapping[str, Any], seed: int = 0) -> Fit:
+def fit(
+    rows: Sequence[table.Row], settings: Mapping[str, Any], seed: int = 0, start: Mapping[str, Any] | None = None
+) -> Fit:
     """Posterior of the program, thinned to the draws that are stored.
 
     Parameters
@@ -134,15 +141,18 @@ def fit(rows: Sequence[table.Row], settings: Mapping[str, Any], seed: int = 0) -
         Plain values of ``prior.yaml``.
     seed : int
         Of the chains and of the draws' completion.
+    start : mapping, optional
+        As in `sample`.
     """
-    chains, divergences = sample(rows, settings, seed)
+    chains, divergences = sample(program.prepare(rows, settings), settings, seed, start)
     total = settings["chains"] * settings["samples"]
     pick = np.linspace(0, total - 1, min(settings["draws"], total)).round().astype(int)
     posterior = {name: value.reshape(total, *value.shape[2:])[pick] for name, value in chains.items()}
     return Fit(
         complete(posterior, settings, seed),
         table.imputation(training_rows(rows), settings),
-        diagnose(chains, divergences),
+        chain_checks.diagnostics(chains, divergences),
+        chains,
     )
 
 
@@ -236,25 +246,30 @@ def stale(folder: Path) -> str | None:
     return None
 
 
-def unhealthy(diagnostics: Mapping[str, Any], settings: Mapping[str, Any]) -> str | None:
-    """Why a fit must not be used, or None."""
-    if diagnostics["divergences"]:
-        return f"{diagnostics['divergences']} divergent steps; raise target_accept in prior.yaml"
-    if diagnostics["r_hat"] > settings["maximal_r_hat"]:
-        return f"R-hat {diagnostics['r_hat']:.3f}: the chains disagree; raise warmup and samples in prior.yaml"
-    smallest = min(diagnostics["ess_bulk"], diagnostics["ess_tail"])
-    if smallest < settings["minimal_ess"]:
-        return f"effective sample size {smallest:.0f}: raise samples in prior.yaml"
-    return None
+def unhealthy(diagnostics: Mapping[str, Any]) -> str | None:
+    """Why a fit must not be used and what to do, or None."""
+    return chain_checks.unhealthy(diagnostics, _KNOBS)
 
 
-def refit(folder: Path, seed: int = 0) -> dict[str, Any]:
-    """Fit anew and replace ``fit.json`` and ``draws.csv`` of a folder; returns the record."""
+def refit(folder: Path, seed: int = 0, picture: Path | None = None) -> dict[str, Any]:
+    """Fit anew and replace ``fit.json``, ``draws.csv`` and ``start.json`` of a folder; returns the record.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``prior.yaml`` and ``data.csv``.
+    seed : int
+    picture : Path, optional
+        Where to draw how the parameters whose priors matter most depend on them.
+    """
     prior, rows = read_prior(folder)
     settings = plain(prior)
     used = [row for row in rows if row["use"] == "yes"]
     start = time.perf_counter()
     found = fit(used, settings, seed)
+    seconds = round(time.perf_counter() - start, 1)
+    data = program.prepare(used, settings)
+    checks, tree = utilization_checks.checks(data, settings, found.chains)
     text = write_columns(found.columns)
     record = {
         "quantity": prior["quantity"],
@@ -264,12 +279,13 @@ def refit(folder: Path, seed: int = 0) -> dict[str, Any]:
         "program": "gpustack_mc.fits.utilization",
         "data_file": "priors/utilization/data.csv",
         "seed": seed,
-        "seconds": round(time.perf_counter() - start, 1),
+        "seconds": seconds,
         "versions": {name: version(name) for name in ("numpy", "jax", "numpyro", "arviz")},
         "rows": {kind: sum(row["kind"] == kind for row in used) for kind in sorted({row["kind"] for row in used})},
         "families": len({row["family"] for row in training_rows(used)}),
         "diagnostics": found.diagnostics,
-        "problem": unhealthy(found.diagnostics, settings),
+        "problem": unhealthy(found.diagnostics),
+        "checks": checks,
         "constants": found.constants,
         "settings": settings,
         "summary": {
@@ -285,16 +301,25 @@ def refit(folder: Path, seed: int = 0) -> dict[str, Any]:
         "draws_sha256": digest(text.encode()),
         **inputs(folder),
     }
+    utilization_start.write(folder, utilization_start.record(data, settings, found.chains))
     (folder / "draws.csv").write_text(text, encoding="utf-8", newline="\n")
     (folder / "fit.json").write_text(
         json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
     )
+    if picture:
+        utilization_checks.picture(tree, utilization_checks.most_sensitive(checks["sensitivity"]), picture)
     return record
+
+
+def refit_shipped() -> dict[str, Any]:
+    """Refit the prior of the checkout, and draw its sensitivity into ``reports/validation``."""
+    root = Path(__file__).resolve().parents[3]
+    return refit(root / "priors" / "utilization", picture=root / "reports" / "validation" / "prior_sensitivity.png")
 
 
 def main() -> int:
     """Refit the shipped prior; 3 when its diagnostics are bad."""
-    record = refit(Path(__file__).resolve().parents[3] / "priors" / "utilization")
+    record = refit_shipped()
     sys.stdout.write(f"utilization: {record['diagnostics']} in {record['seconds']} s\n")
     if record["problem"]:
         sys.stderr.write(record["problem"] + "\n")

@@ -204,7 +204,7 @@ def rows_for_refit(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
 
 def refit(
     shipped: Sequence[Mapping[str, Any]], evidence: Sequence[Evidence], settings: Mapping[str, Any],
-    options: Mapping[str, Any],
+    options: Mapping[str, Any], start: Mapping[str, Any] | None = None,
 ) -> Any:  # fmt: skip
     """Sample the program anew with the user's runs among its rows.
 
@@ -217,6 +217,8 @@ def refit(
         Of the shipped fit.
     options : mapping
         Plain values of ``priors/calibration.yaml``.
+    start : mapping, optional
+        Of the shipped fit, from `gpustack_mc.fits.utilization_start.read`.
 
     Returns
     -------
@@ -227,4 +229,4 @@ def refit(
     mine = rows_for_refit(evidence)
     blank = dict.fromkeys(shipped[0], "")
     shorter = {**settings, "warmup": options["refit_warmup"], "samples": options["refit_samples"]}
-    return fit([*shipped, *({**blank, **row} for row in mine)], shorter, options["seed"])
+    return fit([*shipped, *({**blank, **row} for row in mine)], shorter, options["seed"], start)
