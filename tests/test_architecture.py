@@ -144,6 +144,7 @@ ROOMS = {
         "tallies",
     },
     "propagation": {"compilation", "design", "kernels", "problem", "sampling", "shapes"},
+    "settling": {"design", "problem", "propagation", "sampling", "sobol", "tallies"},
     "spent": {"model", "shapes", "propagation"},
     "variance_split": {"design", "problem", "quantities", "sobol", "shapes", "propagation"},
     "tables": set(),
@@ -254,6 +255,8 @@ ROOMS = {
         "storage",
     },
     "run": {
+        "constants",
+        "settling",
         "variance_split",
         "drivers",
         "reliability",

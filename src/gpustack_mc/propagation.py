@@ -14,11 +14,19 @@ import numpy as np
 from gpustack_mc import compilation, kernels
 from gpustack_mc.design import Design
 from gpustack_mc.problem import Problem
-from gpustack_mc.sampling import CHUNK, Precision, Sampler, Simulation, chunks_of, require_finite
-from gpustack_mc.shapes import shape_of
+from gpustack_mc.sampling import CHUNK, Precision, Sampler, Sensitivity, Simulation, chunks_of, require_finite
+from gpustack_mc.shapes import dimension, shape_of
 
 __all__ = [
-    *("Draws", "Propagation", "Sensitivity", "Simulation", "dimension", "propagate", "require_finite", "sampler"),
+    "Draws",
+    "Precision",
+    "Propagation",
+    "Sensitivity",
+    "Simulation",
+    "dimension",
+    "propagate",
+    "require_finite",
+    "sampler",
     "simulate",
 ]
 
