@@ -14,6 +14,7 @@ ROOMS = {
     "failures": {"constants"},
     "model": {"equations", "failures"},
     "errors": set(),
+    "interruption": set(),
     "catalog": {"errors"},
     "yamlfile": {"errors", "catalog"},
     "units": set(),

@@ -9,12 +9,11 @@ from typing import Any
 
 import click
 
-from gpustack_mc import __version__
+from gpustack_mc import __version__, interruption
 from gpustack_mc.commands import decide, forecast, lists, trust
 from gpustack_mc.errors import GpustackError, InputErrors
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-EXIT_INTERRUPTED = 130
 
 
 @click.group(context_settings=HELP)
@@ -35,6 +34,7 @@ for _command in _COMMANDS:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line; every failure is one line on stderr and an exit code."""
+    interruption.install()
     # Overflows end as infinities, which are refused with a place; NumPy's own words would break the one line.
     warnings.filterwarnings("ignore", category=RuntimeWarning)
     arguments = list(sys.argv[1:] if args is None else args)
@@ -46,8 +46,8 @@ def main(args: Sequence[str] | None = None) -> None:
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; nothing was written", err=True)
-        code = EXIT_INTERRUPTED
+        click.echo(interruption.MESSAGE, err=True)
+        code = interruption.EXIT_CODE
     except click.ClickException as error:
         code = _usage(error, as_json)
     except BrokenPipeError:
