@@ -105,13 +105,39 @@ def require_finite(outputs: np.ndarray, problem: Problem) -> None:
 
 
 class Sampler:
-    """One propagation: the numbers that all chunks share, and one task per replicate for the worker threads."""
+    """One propagation: the numbers that all chunks share, and one task per replicate for the worker threads.
 
-    def __init__(self, problem: Problem, design: Design, with_sensitivity: bool,
-                 progress: Callable[[float], None] = lambda share: None,
-                 precision: Precision = "float64"):  # fmt: skip
+    Parameters
+    ----------
+    problem : Problem
+    design : Design
+    with_sensitivity : bool
+        Whether to run pick-freeze.
+    progress : callable
+        Called with the share of the work that is done.
+    precision : {"float64", "float32"}
+        Of the kernels.
+    outputs : sequence of str, optional
+        Only these; all of the problem when omitted. A `Simulation` needs all.
+    logs : bool
+        Whether indices of the logarithms of the outputs are wanted too. A `Sensitivity` needs them.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        design: Design,
+        with_sensitivity: bool,
+        progress: Callable[[float], None] = lambda share: None,
+        precision: Precision = "float64",
+        outputs: Sequence[str] | None = None,
+        logs: bool = True,
+    ):
         self.problem, self.design, self.progress, self.precision = problem, design, progress, precision
         self.shape, arrays = shape_of(problem)
+        if outputs is not None:
+            self.shape = self.shape._replace(outputs=tuple(outputs))
+        self.logs = logs
         dtype = np.dtype(precision)
         # On the device once, not again with each chunk.
         self.arrays = jax.device_put(
@@ -226,10 +252,10 @@ class Sampler:
             if self.kept == self.design.length:
                 self.advance(stop - start)
 
-    def analyse(self, replicate: int, start: int, stop: int, logs: bool = True) -> kernels.PickFreeze:
+    def analyse(self, replicate: int, start: int, stop: int) -> kernels.PickFreeze:
         """Draws and pick-freeze sums at some points of one replicate."""
         a, b = (self.cells(replicate, start, stop, block) for block in (0, 1))
-        found = compilation.run(kernels.analyse, (self.shape, logs), self.arrays, self.cholesky, a, b, self.masks)
+        found = compilation.run(kernels.analyse, (self.shape, self.logs), self.arrays, self.cholesky, a, b, self.masks)
         return jax.tree.map(np.asarray, found)
 
     def add_sums(self, replicate: int, found: kernels.PickFreeze) -> None:
@@ -241,20 +267,24 @@ class Sampler:
         self.sums[replicate] = (to, *(map(sobol.add_sums, known[1:], new) if known else new))
 
     def indices(self) -> Sensitivity:
-        """Indices from the sums of all replicates."""
+        """Indices of outputs and of their logarithms, from the sums of all replicates."""
+        names = tuple("+".join(block) for block in self.blocks)
+        return Sensitivity(names, *self.scales(), samples=self.analysed * self.design.replicates)
+
+    def scales(self) -> list[sobol.Indices]:
+        """Indices of the outputs, and of their logarithms where these are wanted."""
         to, one = self.sums[0][0], np.ones_like(self.sums[0][0])
         moved = [sobol.recentred(base, swap, centre, one, to) for centre, base, swap in self.sums]
         base, swap = (sobol.stack_sums(part) for part in zip(*moved, strict=True))
         half = len(self.shape.outputs)
         spacing = float(np.finfo(self.precision).eps)
         scales = []
-        for columns in (slice(None, half), slice(half, None)):
+        for columns in (slice(None, half), slice(half, None))[: 1 + self.logs]:
             cut_base = base._replace(**{f: getattr(base, f)[..., columns] for f in ("linear", "square", "nonfinite")})
             cut_swap = type(swap)(*(part[..., columns] for part in swap))
             floor = (4 * spacing * to[columns]) ** 2
             scales.append(sobol.indices(cut_base, cut_swap, floor=floor, precision=spacing))
-        names = tuple("+".join(block) for block in self.blocks)
-        return Sensitivity(names, *scales, samples=self.analysed * self.design.replicates)
+        return scales
 
     def exact(self, draws: np.ndarray) -> Statistics:
         """Summaries over draws that are all kept."""
