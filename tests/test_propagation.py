@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpustack_mc import compilation, propagation
+from gpustack_mc import compilation, sampling
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import InputError
 from gpustack_mc.propagation import simulate
@@ -175,7 +175,7 @@ def test_blocks_hold_what_correlations_connect():
 
 def test_streamed_statistics_equal_exact_ones(problem, monkeypatch):
     exact = draws(problem, LOGNORMAL_PRICE, LOG_UNIFORM_MFU, samples=2**14)
-    monkeypatch.setattr(propagation, "KEPT_DRAWS", 2**12)
+    monkeypatch.setattr(sampling, "KEPT_DRAWS", 2**12)
     streamed = draws(problem, LOGNORMAL_PRICE, LOG_UNIFORM_MFU, samples=2**14)
     assert streamed.kept == 2**12
     for name in ("mean", "sd"):
@@ -188,7 +188,7 @@ def test_streamed_statistics_equal_exact_ones(problem, monkeypatch):
 
 def test_kept_draws_are_the_first_of_each_replicate(problem, monkeypatch):
     whole = draws(problem, LOGNORMAL_PRICE, samples=2**12)
-    monkeypatch.setattr(propagation, "KEPT_DRAWS", 2**10)
+    monkeypatch.setattr(sampling, "KEPT_DRAWS", 2**10)
     kept = draws(problem, LOGNORMAL_PRICE, samples=2**12)
     parts = np.split(whole.inputs[0], 16)
     assert kept.inputs[0].tobytes() == np.concatenate([part[:64] for part in parts]).tobytes()

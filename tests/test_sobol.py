@@ -11,7 +11,6 @@ from gpustack_mc.design import make_design, points
 from gpustack_mc.sobol import (
     SwapSums,
     VarianceSums,
-    _t_quantile,
     add_sums,
     indices,
     pilot_centre,
@@ -21,6 +20,7 @@ from gpustack_mc.sobol import (
     sobol_indices,
     stack_sums,
     swap_sums,
+    t_quantile,
     variance_sums,
 )
 
@@ -387,6 +387,6 @@ def test_replicate_interval_of_one():
 
 @pytest.mark.parametrize("replicates", [2, 3, 4, 5, 16, 17, 100])
 @pytest.mark.parametrize("mass", [0.1, 0.5, 0.9, 0.99])
-def test_t_quantile_agrees_with_scipy(replicates, mass):
+def testt_quantile_agrees_with_scipy(replicates, mass):
     # Both are exact up to rounding, which the tangent near its pole magnifies.
-    assert _t_quantile(replicates, mass) == pytest.approx(stats.t.ppf((1 + mass) / 2, replicates - 1), rel=1e-10)
+    assert t_quantile(replicates, mass) == pytest.approx(stats.t.ppf((1 + mass) / 2, replicates - 1), rel=1e-10)

@@ -89,34 +89,30 @@ def _writable_folder() -> Path | None:
     return folder if os.access(folder, os.W_OK) else None
 
 
-def compiled(name: str, function: Any, static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Callable[..., Any]:
-    """Return an executable of a jitted function for arguments of these shapes.
+def run(function: Callable[..., Any], static: tuple[Any, ...], *arrays: Any) -> Any:
+    """Call a kernel, compiled once for arguments of these shapes.
 
     Parameters
     ----------
-    name : str
     function : callable
-        From ``jax.jit``, its static arguments first.
+        Traceable; its static arguments come first.
     static : tuple
-        Static arguments; their ``repr`` says what they are.
-    arrays : tuple
+        Static arguments, hashable; their ``repr`` says what they are.
+    *arrays
         The other arguments.
-
-    Returns
-    -------
-    callable
-        Takes `arrays`, or others of the same shapes and types.
     """
     import jax
 
     leaves, structure = jax.tree.flatten(arrays)
-    key = (name, static, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+    key = (function, static, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
     if key not in _memory:
         # One at a time: the threads of a run want the same one.
         with _lock:
             if key not in _memory:
-                _memory[key] = _stored_or_made(name, repr(key), lambda: function.lower(*static, *arrays).compile())
-    return _memory[key]
+                lower = jax.jit(function, static_argnums=tuple(range(len(static)))).lower
+                name = function.__name__
+                _memory[key] = _stored_or_made(name, repr((name, *key[1:])), lambda: lower(*static, *arrays).compile())
+    return _memory[key](*arrays)
 
 
 def _stored_or_made(name: str, key: str, make: Callable[[], Any]) -> Any:

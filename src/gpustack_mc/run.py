@@ -1,19 +1,21 @@
 """One scenario from file to results: the whole of ``gpustack-mc run`` as one function."""
 
 import contextlib
+import functools
 import importlib
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpustack_mc import drivers, reliability, storage
+from gpustack_mc import constants, drivers, reliability, storage
 from gpustack_mc.conditions import Gate, outputs_listed, parse_condition, parse_gate, subject
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, option_place
 from gpustack_mc.loading import load_meanwhile
 from gpustack_mc.problem import Problem
-from gpustack_mc.propagation import simulate
+from gpustack_mc.propagation import Precision, Simulation, simulate
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.tables import Tree
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 FEWEST_SAMPLES = 256
 # More would take hours and no output is known better than by a billion samples.
 MOST_SAMPLES = 2**30
+# What one core draws in a second, in float64; to say how long more would take.
+SAMPLES_PER_CORE_SECOND = 500_000
 # Pictures by file name, and the module and function that draw each.
 PICTURES = {
     "intervals": ("figures", "interval_plot"),
@@ -77,6 +81,8 @@ def run_scenario(
     progress: Callable[[float], None] = lambda share: None,
     calibration: Path | None = None,
     with_split: bool = False,
+    precision: Precision = "float64",
+    tolerance: float | None = None,
 ) -> Done:
     """Run a scenario and write ``result.nc``, ``summary.json``, pictures and report, all of them or none.
 
@@ -109,15 +115,17 @@ def run_scenario(
     with_split : bool
         Whether to tell apart what is not known about populations and what differs from run to run, see
         `gpustack_mc.variance_split`.
+    precision : {"float64", "float32"}
+        Of the model, see `gpustack_mc.propagation.simulate`.
+    tolerance : float, optional
+        Double `samples` until all has settled to this, see `gpustack_mc.settling`.
 
     Raises
     ------
     GpustackError
         Bad input, or results that cannot be written.
     """
-    if not FEWEST_SAMPLES <= samples <= MOST_SAMPLES:
-        found = f"--samples {samples:,} is not between {FEWEST_SAMPLES} and {MOST_SAMPLES:,}."
-        raise InputError("bad-samples", found, "65536 gives three digits.")
+    _require_sound(samples, method, tolerance)
     problem, gates = _asked(load_scenario(source, overrides, calibration), ask, fail_if)
     shown = outputs_listed(outputs, problem.outputs)
     if pictures and problem.file.reliability is not None:
@@ -128,7 +136,11 @@ def run_scenario(
         storage.require_folder(folder)
     try:
         design = make_design(samples, method, seed)
-        done = _run(problem, folder, design, pictures, with_report, with_files, progress, with_split)
+        if design.samples != samples:
+            note = f"{samples:,} samples are rounded up to {design.samples:,}, as {method} points need"
+            problem = problem._replace(notes=(*problem.notes, note))
+        sampled = functools.partial(_simulated, problem, design, progress, precision, tolerance)
+        done = _run(problem, folder, sampled, pictures, with_report, with_files, with_split)
     except BaseException:
         if made:
             with contextlib.suppress(OSError):
@@ -150,14 +162,49 @@ def _failed(tree: Tree, gates: Iterable[Gate]) -> tuple[str, ...]:
     return tuple(line for gate in gates if (line := answering.failure(tree, gate)))
 
 
+def _require_sound(samples: int, method: str, tolerance: float | None) -> None:
+    """Refuse designs that say nothing or take too long."""
+    if samples < FEWEST_SAMPLES:
+        found = f"--samples {samples:,} is below {FEWEST_SAMPLES}, too few to know an interval or its error."
+        raise InputError("bad-samples", found, "65536 gives three digits.")
+    if samples > MOST_SAMPLES:
+        hours = samples / SAMPLES_PER_CORE_SECOND / (os.cpu_count() or 1) / constants.SECONDS_PER_HOUR
+        found = (
+            f"--samples {samples:,} would take about {hours:,.0f} hours here, in the 0.5 GB of memory that every large "
+            f"run needs; to keep its draws would need {samples * 400 / 1e12:,.1f} TB."
+        )
+        raise InputError("bad-samples", found, f"The most are {MOST_SAMPLES:,}; 65536 gives three digits.")
+    if tolerance is not None and not 0 < tolerance < 1:
+        found = f"--tolerance {tolerance:g} is not between 0 and 1."
+        raise InputError("bad-tolerance", found, "0.01 gives two digits of an index.")
+    if tolerance is not None and method == "lhs":
+        found = "--tolerance doubles the samples, and a Latin hypercube of twice the size is another one."
+        raise InputError("bad-tolerance", found, "Use --design sobol.")
+
+
+def _simulated(
+    problem: Problem, design: Design, progress: Callable[[float], None], precision: Precision, tolerance: float | None
+) -> Simulation:
+    """Sample, and note in the result what a precision or a tolerance came to."""
+    if tolerance is None:
+        found, notes = simulate(problem, design, progress=progress, precision=precision), ()
+    else:
+        from gpustack_mc.settling import simulate_until
+
+        found, reached = simulate_until(problem, design, tolerance, progress=progress, precision=precision)
+        notes = (reached.note(),)
+    if found.precision != precision:
+        notes += (f"{precision} differs from {found.precision} on this scenario, so {found.precision} was used",)
+    return found._replace(problem=problem._replace(notes=(*problem.notes, *notes)))
+
+
 def _run(
     problem: Problem,
     folder: Path,
-    design: Design,
+    sampled: Callable[[], Simulation],
     pictures: Sequence[str],
     with_report: bool,
     with_files: bool,
-    progress: Callable[[float], None],
     with_split: bool = False,
 ) -> Done:
     later = ["gpustack_mc.summarizing", "gpustack_mc.result"]
@@ -166,7 +213,7 @@ def _run(
     later += ["matplotlib.backends.backend_agg", "arviz_plots"] if with_files and (pictures or with_report) else []
     later += ["gpustack_mc.report", "jinja2"] if with_files and with_report else []
     load_meanwhile(*later)
-    simulation = simulate(problem, design, progress=progress)
+    simulation = sampled()
     if problem.file.reliability is not None:
         goodput = simulation.outputs[problem.outputs.index("expected_goodput")]
         reliability.require_progress(goodput, problem.place(("reliability",)))
@@ -182,7 +229,7 @@ def _run(
         from gpustack_mc import variance_split
         from gpustack_mc.summarizing import HEADLINE
 
-        summary["variance_split"] = variance_split.split(problem, design, HEADLINE)
+        summary["variance_split"] = variance_split.split(problem, simulation.design, HEADLINE)
     if with_files:
         _write(tree, summary, files, pictures, problem.file.ownership)
     return Done(tree, summary, problem.file.ownership)

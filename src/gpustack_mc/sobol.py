@@ -313,7 +313,7 @@ def indices(
 def _jackknife_half_width(left: np.ndarray, mass: float) -> np.ndarray:
     """Half width of the interval from estimates that leave out one replicate each (leading axis)."""
     # A deletion moves the pooled estimate R - 1 times less than a replicate's own estimate lies from it.
-    return _t_quantile(len(left), mass) * (len(left) - 1) * replicate_error(left)
+    return t_quantile(len(left), mass) * (len(left) - 1) * replicate_error(left)
 
 
 def replicate_error(values: np.ndarray) -> np.ndarray:
@@ -358,12 +358,12 @@ def replicate_interval(values: np.ndarray, mass: float = 0.90) -> tuple[np.ndarr
         When ``mass`` is not between 0 and 1.
     """
     values = np.asarray(values, dtype=float)
-    half = _t_quantile(len(values), mass) * replicate_error(values)
+    half = t_quantile(len(values), mass) * replicate_error(values)
     return values.mean(axis=0) - half, values.mean(axis=0) + half
 
 
 @lru_cache
-def _t_quantile(replicates: int, mass: float) -> float:
+def t_quantile(replicates: int, mass: float) -> float:
     r"""Half width of the central interval of Student's t with one degree of freedom less than replicates.
 
     With :math:`\nu` such degrees, the probability within :math:`\pm t` is a finite sum of sines and cosines of

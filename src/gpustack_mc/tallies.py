@@ -48,13 +48,10 @@ class Part(NamedTuple):
     draws : ndarray, shape (variables, n)
     ordered : ndarray, shape (variables, n)
         The same, each row sorted.
-    sums : tuple
-        Of pick-freeze.
     """
 
     draws: np.ndarray
     ordered: np.ndarray
-    sums: tuple[Any, ...]
 
 
 class Grid(NamedTuple):
@@ -142,28 +139,12 @@ def _pooled_quantiles(draws: np.ndarray, ordered: Sequence[np.ndarray]) -> np.nd
     return found
 
 
-class Moments(NamedTuple):
-    """What one replicate of a streamed design contributes.
-
-    Attributes
-    ----------
-    n : int
-    linear, square : ndarray of float64, shape (variables,)
-        Sums of deviations in the unit of `Grid.spread`, and of their squares.
-    quantiles : ndarray, shape (len(PROBABILITIES), outputs)
-    """
-
-    n: int
-    linear: np.ndarray
-    square: np.ndarray
-    quantiles: np.ndarray
-
-
 class Tally:
-    """Counters of one replicate, or of all: exact integers and float64 sums of deviations."""
+    """Counters of one replicate: exact integers and float64 sums of scaled deviations."""
 
     def __init__(self, variables: int, outputs: int):
-        self.counts = np.zeros((outputs, BINS), dtype=np.int64)
+        # Half the memory of 64 digits, until they are needed.
+        self.counts = np.zeros((outputs, BINS), dtype=np.uint32)
         self.linear = np.zeros(variables)
         self.square = np.zeros(variables)
         self.n = 0
@@ -177,15 +158,13 @@ class Tally:
             Sums of scaled deviations and of their squares.
         bins : ndarray of int32, shape (outputs, n)
         """
+        if self.n + bins.shape[1] >= 2**32 and self.counts.dtype == np.uint32:
+            self.counts = self.counts.astype(np.int64)
         for counts, row in zip(self.counts, bins, strict=True):
-            counts += np.bincount(row, minlength=BINS)
+            np.add(counts, np.bincount(row, minlength=BINS), out=counts, casting="unsafe")
         self.linear += linear.sum(axis=0, dtype=float)
         self.square += square.sum(axis=0, dtype=float)
         self.n += bins.shape[1]
-
-    def moments(self, grid: Grid) -> Moments:
-        """Return what `from_moments` needs of a replicate, without its counters."""
-        return Moments(self.n, self.linear, self.square, _binned_quantiles(self.counts, grid))
 
 
 def grid_around(draws: np.ndarray) -> Grid:
@@ -204,24 +183,25 @@ def grid_around(draws: np.ndarray) -> Grid:
     return Grid(centre, np.where(spread > 0, spread, 1.0), scale, low - margin, BINS / (high - low + 2 * margin))
 
 
-def from_moments(parts: Sequence[Moments], counts: np.ndarray, grid: Grid, of_inputs: np.ndarray) -> Statistics:
+def from_tallies(tallies: Sequence[Tally], grid: Grid, of_inputs: np.ndarray) -> Statistics:
     """Summaries over the draws that all replicates counted.
 
     Parameters
     ----------
-    parts : sequence of Moments
+    tallies : sequence of Tally
         One per replicate.
-    counts : ndarray of int, shape (outputs, BINS)
-        Of all replicates together.
     grid : Grid
     of_inputs : ndarray, shape (len(PROBABILITIES), inputs)
         Quantiles of the inputs, which their distributions say exactly.
     """
-    n = sum(part.n for part in parts)
-    shift = sum(part.linear for part in parts) / n
-    square = sum(part.square for part in parts)
-    by_mean = np.stack([grid.centre + grid.spread * part.linear / part.n for part in parts])
-    by_quantile = np.stack([np.concatenate([of_inputs, part.quantiles], axis=1) for part in parts])
+    n = sum(tally.n for tally in tallies)
+    shift = sum(tally.linear for tally in tallies) / n
+    square = sum(tally.square for tally in tallies)
+    by_mean = np.stack([grid.centre + grid.spread * tally.linear / tally.n for tally in tallies])
+    by_quantile = np.stack(
+        [np.concatenate([of_inputs, _binned_quantiles(tally.counts, grid)], axis=1) for tally in tallies]
+    )
+    counts = sum(tally.counts.astype(np.int64) for tally in tallies)
     pooled = np.concatenate([of_inputs, _binned_quantiles(counts, grid)], axis=1)
     # A bin has a width; what does not vary is known exactly.
     by_quantile = np.where(square == 0, grid.centre, by_quantile)

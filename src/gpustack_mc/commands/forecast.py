@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -36,6 +37,19 @@ from gpustack_mc.errors import GpustackError
     show_default=True,
     help="Scrambled Sobol' points, Latin hypercube or plain Monte Carlo.",
 )
+@click.option(
+    "--tolerance",
+    type=float,
+    metavar="SHARE",
+    help="Double the samples until every index and quantile is known to this, e.g. 0.01.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["float64", "float32"]),
+    default="float64",
+    show_default=True,
+    help="float32 is two to three times faster for many samples; used only where it agrees with float64.",
+)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/<scenario>].")
 @click.option("--no-plots", is_flag=True, help="Draw no pictures and write no report, which holds them.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
@@ -58,6 +72,8 @@ def run(
     samples: int,
     seed: int,
     design: str,
+    tolerance: float | None,
+    precision: Literal["float64", "float32"],
     out: Path | None,
     no_plots: bool,
     no_report: bool,
@@ -91,6 +107,8 @@ def run(
             progress=progress,
             calibration=calibration,
             with_split=variance_split,
+            precision=precision,
+            tolerance=tolerance,
         )
     if as_json:
         click.echo(json.dumps(done.summary, indent=2, allow_nan=False))
