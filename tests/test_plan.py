@@ -194,9 +194,9 @@ def test_both_pages_say_the_same(llama_plan):
 
 def test_the_command_to_reproduce_has_the_options():
     options = planning.Options(accuracies=("mfu=5%",), days=2, memory="90 GB")
-    done = planning.run_plan("nanochat", ["mfu=0.3"], options=options, samples=SAMPLES, with_files=False)
+    done = planning.run_plan("nanochat", ["pue=1.2"], options=options, samples=SAMPLES, with_files=False)
     shown = plan_pages.values(done.found, done.tree)["reproduce"]["command"]
-    expected = "--seed 0 --samples 4096 --set mfu=0.3 --accuracy mfu=5% --days 2 --memory '90 GB'"
+    expected = "--seed 0 --samples 4096 --set pue=1.2 --accuracy mfu=5% --days 2 --memory '90 GB'"
     assert shown == f"gpustack-mc plan scenario.yaml {expected}"
 
 
