@@ -114,6 +114,28 @@ def test_a_scenario_without_spread_has_a_plan():
     assert load_scenario("worked-7b").file.cluster.accelerator
 
 
+def test_each_site_holds_the_model(scenario_file):
+    text = """
+schema_version: 1
+name: sites
+workload: {params: 70e9, tokens: 2e11}
+cluster: {accelerator: H100-SXM-80GB, count: 72}
+distributed:
+  mode: survivors
+  sites:
+    - {name: a, count: 56, availability: 0.9, mean_outage: 6 h}
+    - {name: b, count: 16, availability: 0.9, mean_outage: 6 h}
+"""
+    path = scenario_file(text)
+    found = planning.run_plan(path, samples=SAMPLES, with_files=False).found
+    assert found["memory"]["count"] == 16
+    assert "the smallest has 16 accelerators" in " ".join(plan_text.memory_notes(found))
+    # 1,260 GB over 80: 16 hold it and 15 do not, although the cluster does.
+    fewer = ["distributed.sites.1.count=15", "distributed.sites.0.count=57"]
+    with pytest.raises(InputError, match="At least 16 such"):
+        planning.run_plan(path, fewer, samples=SAMPLES, with_files=False)
+
+
 # ---- pages -------------------------------------------------------------------------------------------------------
 
 
@@ -168,6 +190,14 @@ def test_both_pages_say_the_same(llama_plan):
     ):
         assert said in text and said in plain
     assert "http" not in "".join(re.findall(r"<(?:link|script|img)[^>]*>", page))
+
+
+def test_the_command_to_reproduce_has_the_options():
+    options = planning.Options(accuracies=("mfu=5%",), days=2, memory="90 GB")
+    done = planning.run_plan("nanochat", ["pue=1.2"], options=options, samples=SAMPLES, with_files=False)
+    shown = plan_pages.values(done.found, done.tree)["reproduce"]["command"]
+    expected = "--seed 0 --samples 4096 --set pue=1.2 --accuracy mfu=5% --days 2 --memory '90 GB'"
+    assert shown == f"gpustack-mc plan scenario.yaml {expected}"
 
 
 def test_every_row_of_a_table_has_all_columns(llama_plan):

@@ -114,7 +114,7 @@ def run_plan(
     # Before any sampling: a model that does not fit needs no forecast.
     held = _memory(problem, options)
     tree, found = _planned(document, overrides, problem, make_design(samples, seed=seed), options)
-    found["memory"] = held
+    found |= {"memory": held, "options": options._asdict() | {"accuracies": list(options.accuracies)}}
     if with_files:
         folder = out if out is not None else Path("reports") / storage.slug(storage.stem(source, problem.name))
         _write(found, tree, folder)
@@ -186,9 +186,14 @@ def _memory(problem: Problem, options: Options) -> dict[str, Any] | None:
     stated = _bytes(options.activations, "--activations")
     activations = stated if stated is not None else memory.activation_bytes(shape)
     counts = {key: value for key, value in middle.items() if key.partition("@")[0] == "accelerator_count"}
-    count = min(counts.values())
-    found = memory.fit(middle["params"], count, size, state, activations, problem.place(("cluster", "count")))
+    count, place = min(counts.values()), problem.place(("cluster", "count"))
+    if problem.sites is not None:
+        # Links between sites carry averages, not shards: each site holds the model, the smallest one too.
+        count = min(middle[keys["site_count"]] for keys in problem.sites.keys)
+        place = problem.place(("distributed", "sites"))
+    found = memory.fit(middle["params"], count, size, state, activations, place)
     return found | {
+        "per_site": problem.sites is not None,
         "activations": "stated" if stated is not None else "computed" if activations is not None else "unknown",
         "recompute": shape.recompute,
         "sequence_length": shape.sequence_length,

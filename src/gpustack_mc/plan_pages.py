@@ -1,6 +1,7 @@
 """A plan as Markdown and as one HTML page, both from the same words; the page shares the report's look and escaping."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ def values(found: dict[str, Any], tree: "xr.DataTree") -> dict[str, Any]:
     shown = report.values(tree, summary, None)
     command = shown["reproduce"]["command"].replace("gpustack-mc run", "gpustack-mc plan", 1)
     return shown | {
-        "reproduce": shown["reproduce"] | {"command": command.partition(" --design ")[0]},
+        "reproduce": shown["reproduce"] | {"command": command + _options(found["options"])},
         "run": plan_text.run_rows(found),
         "scope": "final run",
         "memory": {
@@ -59,6 +60,16 @@ def values(found: dict[str, Any], tree: "xr.DataTree") -> dict[str, Any]:
             "cost": BY_NAME[summarizing.main_cost(found["ownership"])].short,
         },
     }
+
+
+def _options(stated: dict[str, Any]) -> str:
+    """Return the options that a plan was made with, as they are typed; those that say nothing are left out."""
+    typed = [f"--accuracy {shlex.quote(text)}" for text in stated["accuracies"]]
+    typed += [f"--days {stated['days']:g}"] if stated["days"] != 3 else []
+    for name in ("memory", "activations", "bytes_per_param"):
+        if stated[name] is not None:
+            typed.append(f"--{name.replace('_', '-')} {shlex.quote(stated[name])}")
+    return "".join(f" {option}" for option in typed)
 
 
 def _memory_sources(found: dict[str, Any]) -> list[dict[str, str]]:

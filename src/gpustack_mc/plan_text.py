@@ -95,6 +95,8 @@ def memory_notes(found: Found) -> list[str]:
         f"Per parameter: {parts['weights']:g} bytes of weights, {parts['gradients']:g} of gradients, "
         f"{parts['optimizer']:g} of optimizer state ({whose}; --bytes-per-param changes it)."
     ]
+    if held["per_site"]:
+        notes.append(f"Each site holds the model: the smallest has {held['count']:,.0f} accelerators.")
     if held["activations"] == "unknown":
         notes.append(
             "Activations are not counted, because n_layers, d_model or sequence_length is not stated under workload; "
@@ -256,7 +258,7 @@ def after_rows(found: Found) -> list[tuple[str, str, str, str]]:
                 formatting.median_and_interval(entry["median"], *entry["interval_90"], BY_NAME[name].unit)
                 for name, entry in reading["outputs"].items()
             ]
-            rows.append((each["input"], _reading(reading["reading"], each["unit"], None), *cells))
+            rows.append((each["input"], formatting.with_unit(reading["reading"], each["unit"], 2), *cells))
     return rows
 
 
