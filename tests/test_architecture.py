@@ -67,7 +67,8 @@ ROOMS = {
         "yamlfile",
     },
     "run_columns": {"quantities"},
-    "user_table": {"catalog", "constants", "errors", "quantities", "run_columns", "run_table"},
+    "user_cells": {"errors", "quantities", "run_columns", "run_table"},
+    "user_table": {"catalog", "constants", "errors", "quantities", "run_columns", "run_table", "user_cells"},
     "pack": {"catalog", "efficiency", "errors", "facts", "fits", "priors", "quantities", "storage", "user_table"},
     "surprise": {"fits"},
     "calibration": {
