@@ -193,7 +193,8 @@ ROOMS = {
     "validation_figures": {"scoring", "pages"},
     "compilation": set(),
     "coupling": {"catalog", "efficiency", "errors", "facts", "problem", "propagation"},
-    "paired": {"coupling", "design", "problem", "quantities", "sobol", "propagation"},
+    "batches": {"propagation"},
+    "paired": {"batches", "coupling", "design", "problem", "quantities", "sobol", "propagation"},
     "comparison": {"paired", "priors", "problem", "quantities", "result", "sobol", "tallies"},
     "comparing": {
         "comparison",

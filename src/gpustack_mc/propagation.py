@@ -159,6 +159,32 @@ def _swapped(shape: Shape, arrays: dict[str, Any], x_a: Any, x_b: Any, masks: An
     return jax.lax.map(lambda mask: _outputs(shape, arrays, jnp.where(mask[:, None], x_b, x_a))[rows], masks)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def batch(
+    shape: Shape, rows: tuple[int, ...], own: tuple[int, ...], arrays: dict[str, Any], cholesky: Any, u: Any, u_own: Any
+) -> Any:
+    """Propagate problems of one shape that share all but a few inputs; returns (problems, len(rows), n).
+
+    `arrays` and `u_own`, points of the inputs `own`, are stacked by problem; points `u` (varying, n) of the others and
+    what is drawn at them belong to all.
+    """
+    shared = _draws(shape, jax.tree.map(lambda stacked: stacked[0], arrays), cholesky, u)
+    forms = dict(shape.forms)
+
+    def one(part: Any) -> Any:
+        numbers, points_own = part
+        index = jnp.array(own, dtype=int)
+        at, z = u.at[index].set(points_own), jnp.zeros_like(u).at[index].set(ndtri(points_own))
+        drawn: dict[str, Any] = {}
+        for form in sorted({forms[shape.varying[i]] for i in own}):
+            members = [i for i in own if forms[shape.varying[i]] == form]
+            drawn |= _same_form(shape, numbers, form, members, at, z)
+        x = shared.at[index].set(jnp.stack([drawn[shape.varying[i]] for i in own])) if own else shared
+        return _outputs(shape, numbers, x)[jnp.array(rows)]
+
+    return jax.lax.map(one, (arrays, u_own))
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _stream(shape: Shape, arrays: dict[str, Any], cholesky: Any, u: Any, grid: "Grid") -> Any:
     """Propagate without keeping draws: sums of deviations and bin numbers, for `Tally`."""
@@ -221,8 +247,13 @@ class Propagation:
         self.shape, arrays = shape_of(problem)
         self.varying = self.shape.varying
         self.cholesky = np.linalg.cholesky(problem.correlation) if problem.correlated else np.zeros((0, 0))
+        self.numbers = arrays
+
+    @functools.cached_property
+    def arrays(self) -> dict[str, Any]:
+        """The numbers of the problem on the device: once, not again with each chunk."""
         with jax.enable_x64(True):
-            self.arrays = jax.device_put(arrays)
+            return jax.device_put(self.numbers)
 
     def propagate(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return draws of the inputs (varying, n) and outputs (outputs, n) at points of the cube (varying, n)."""
@@ -251,8 +282,8 @@ class Propagation:
             return np.asarray(_swapped(self.shape, self.arrays, x_a, x_b, masks, np.asarray(rows)))
 
 
-def require_finite(outputs: np.ndarray, problem: Problem) -> None:
-    """Refuse outputs, shape (outputs, n), that are not finite or whose square would not be.
+def require_finite(outputs: np.ndarray, problem: Problem, names: Sequence[str] = ()) -> None:
+    """Refuse outputs, shape (outputs, n), that are not finite or whose square would not be; all unless named.
 
     Raises
     ------
@@ -266,7 +297,7 @@ def require_finite(outputs: np.ndarray, problem: Problem) -> None:
     worst = int(bad.sum(axis=1).argmax())
     raise InputError(
         "non-finite",
-        f"{problem.outputs[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
+        f"{(names or problem.outputs)[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
         "Some input reaches 0 or is far too large; narrow it.",
         problem.place(("inputs",)),
     )
