@@ -69,7 +69,8 @@ ROOMS = {
         "yamlfile",
     },
     "run_columns": {"quantities"},
-    "user_table": {"catalog", "constants", "errors", "quantities", "run_columns", "run_table"},
+    "user_cells": {"errors", "quantities", "run_columns", "run_table"},
+    "user_table": {"catalog", "constants", "errors", "quantities", "run_columns", "run_table", "user_cells"},
     "pack": {"catalog", "efficiency", "errors", "facts", "fits", "priors", "quantities", "storage", "user_table"},
     "surprise": {"fits"},
     "calibration": {
@@ -272,7 +273,8 @@ ROOMS = {
     "validation_figures": {"scoring", "pages"},
     "compilation": set(),
     "coupling": {"catalog", "efficiency", "errors", "facts", "problem", "propagation"},
-    "paired": {"coupling", "design", "problem", "quantities", "sobol", "propagation"},
+    "batches": {"propagation"},
+    "paired": {"batches", "coupling", "design", "problem", "quantities", "sobol", "propagation"},
     "comparison": {"paired", "priors", "problem", "quantities", "result", "sobol", "tallies"},
     "comparing": {
         "comparison",

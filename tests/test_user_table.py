@@ -112,11 +112,6 @@ def test_a_row_that_cannot_be_used_says_why(table, line, said):
 @pytest.mark.parametrize(
     ("more", "cell", "said"),
     [
-        ("mfu", "38", "38% is written 0.38"),
-        ("goodput", "1.2", "above 1"),
-        ("goodput", "1e-300", "below 0.001: a share"),
-        ("mfu", "1e-300", "below 0.001: a share"),
-        ("pue", "0.9", "at least 1"),
         ("precision", "bf61", "Did you mean bf16"),
         ("mean_gpu_power_w", "2500", "power of several accelerators? write that of one"),
         ("energy_mwh,energy_basis", "32000000,measured_gpu", "kWh for MWh?"),
@@ -127,10 +122,38 @@ def test_a_row_that_cannot_be_used_says_why(table, line, said):
         ("mfu_convention", "PaLM", "mfu_convention is 'PaLM'"),
     ],
 )
-def test_a_cell_that_is_wrong_sets_the_row_aside(table, more, cell, said):
+def test_a_cell_without_which_the_row_says_something_else_sets_it_aside(table, more, cell, said):
     found = table(f"{GOOD}{',' * (1 + more.count(','))}", f"b{GOOD[1:]},{cell}", header=f"{HEADER},{more}")
     assert len(found.runs) == 1
     assert (found.skipped[0].line, said in found.skipped[0].reason) == (3, True), found.skipped
+
+
+@pytest.mark.parametrize(
+    ("more", "cell", "said"),
+    [
+        ("mfu", "38", "38% is written 0.38"),
+        ("goodput", "1.2", "above 1"),
+        ("goodput", "1e-300", "below 0.001: a share"),
+        ("mfu", "1e-300", "below 0.001: a share"),
+        ("pue", "0.9", "at least 1"),
+        ("electricity_price", "71", "between -1 and 10 USD/kWh"),
+        ("sequence_length", "long", "sequence_length is not a number"),
+        ("flash_attention", "maybe", "flash_attention is 'maybe'"),
+    ],
+)
+def test_a_cell_that_the_rest_does_not_need_costs_itself_alone(table, more, cell, said):
+    found = table(f"{GOOD},{cell}", header=f"{HEADER},{more}")
+    assert not found.skipped and [unused.line for unused in found.unused] == [2]
+    assert said in found.unused[0].reason
+    # The row is used as if the cell were empty.
+    assert found.runs[0] == table(f"{GOOD},", header=f"{HEADER},{more}").runs[0]
+
+
+def test_a_wrong_cell_that_is_needed_is_named_with_what_needs_it(table):
+    found = table("a,7e9,200,A100,1e5,1.2", header=f"{HEADER},pue")
+    assert found.runs[0].utilization == () and found.runs[0].measured == (("pue", 1.2),)
+    reasons = [unused.reason for unused in found.unused]
+    assert reasons[0] == "hours tell utilisation only with tokens." and "tokens in billions" in reasons[1]
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,11 @@ def _wrapped(lines: Iterable[str], width: int) -> list[str]:
 
 
 def _counts(about: Mapping[str, Any]) -> str:
-    lost = len(about["rows_not_used"])
-    return f"{formatting.plural(about['rows_used'], 'run')} used" + (f", {lost:,} not:" if lost else ".")
+    lost, cells = len(about["rows_not_used"]), len(about["cells_not_used"])
+    parts = [f"{formatting.plural(about['rows_used'], 'run')} used"]
+    parts += [f"{lost:,} not"] if lost else []
+    parts += [f"{cells:,} of their measurements not"] if cells else []
+    return ", ".join(parts) + (":" if lost or cells else ".")
 
 
 def _reasons(entries: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -22,7 +22,19 @@ from gpustack_mc import __version__
 
 # Source files that decide what a kernel computes.
 _SOURCES = (
-    *("constants", "design", "equations", "failures", "kernels", "model", "priors", "shapes", "sobol", "tallies"),
+    *(
+        "constants",
+        "design",
+        "equations",
+        "failures",
+        "kernels",
+        "model",
+        "outages",
+        "priors",
+        "shapes",
+        "sobol",
+        "tallies",
+    ),
     "transforms",
 )
 # Executables of half a megabyte each that the folder keeps; the oldest are removed.

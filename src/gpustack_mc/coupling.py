@@ -27,8 +27,7 @@ Each correlated set of k inputs is driven by up to k independent streams through
 ``gpustack-mc run``.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -125,10 +124,13 @@ def _not_alike(problems: Sequence[Problem]) -> InputError:
     return InputError("different-correlations", f"{found}, so that their draws cannot be paired.", fix)
 
 
-def identity(item: Input) -> str:
+def identity(item: Input) -> Hashable:
     """Return what makes two inputs of one name the same quantity: distribution, population, and what it stands for."""
-    parameters = {name: np.asarray(value).tolist() for name, value in item.marginal.parameters.items()}
-    return json.dumps([item.marginal.family, parameters, dict(item.where), sorted(item.missed)], sort_keys=True)
+    parameters = sorted(
+        (key, np.asarray(value, dtype=float).tobytes()) for key, value in item.marginal.parameters.items()
+    )
+    where = sorted((key, str(value)) for key, value in item.where.items())
+    return item.marginal.family, tuple(parameters), tuple(where), tuple(sorted(item.missed))
 
 
 class _Builder:
@@ -165,7 +167,7 @@ class _Builder:
             self.parts[i][key] = {n: float(w) for n, w in zip(numbers, row, strict=False) if w}
         self.block(key, numbers, factor, members)
 
-    def difference(self, key: str, having: list[int], groups: list[str]) -> Difference:
+    def difference(self, key: str, having: list[int], groups: list[Hashable]) -> Difference:
         if len(having) < len(self.problems):
             return Difference(key, "own", float("nan"))
         if len(groups) < 2:

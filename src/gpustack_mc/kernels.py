@@ -95,6 +95,32 @@ def swapped(shape: Shape, arrays: Arrays, x_a: Any, x_b: Any, masks: Any, rows: 
     return lax.map(lambda mask: outputs_at(shape, arrays, jnp.where(mask[:, None], x_b, x_a))[rows], masks)
 
 
+def related(
+    shape: Shape, rows: tuple[int, ...], own: tuple[int, ...], arrays: Arrays, cholesky: Any, u: Any, u_own: Any
+) -> Any:
+    """Outputs of problems of one shape that share all but a few inputs; shape (problems, len(rows), n).
+
+    `arrays` and `u_own`, points of the inputs `own`, are stacked by problem; points `u` (varying, n) of the others and
+    what is drawn at them belong to all.
+    """
+    first = {key: tuple(stacked[0] for stacked in numbers) for key, numbers in arrays.items()}
+    shared = draws_at(shape, first, cholesky, transforms.ndtri(u), u)
+    forms = dict(shape.forms)
+
+    def one(part: Any) -> Any:
+        numbers, points_own = part
+        index = jnp.array(own, dtype=int)
+        at, z = u.at[index].set(points_own), jnp.zeros_like(u).at[index].set(transforms.ndtri(points_own))
+        drawn: dict[str, Any] = {}
+        for form in sorted({forms[shape.varying[i]] for i in own}):
+            members = [i for i in own if forms[shape.varying[i]] == form]
+            drawn |= _same_form(shape, numbers, form, members, at, z)
+        x = shared.at[index].set(jnp.stack([drawn[shape.varying[i]] for i in own])) if own else shared
+        return outputs_at(shape, numbers, lax.optimization_barrier(x))[jnp.array(rows)]
+
+    return lax.map(one, (arrays, u_own))
+
+
 def _draws(shape: Shape, arrays: Arrays, cholesky: Any, cells: Any) -> Any:
     dtype = cholesky.dtype
     u = (cells.astype(dtype) + 0.5) * transforms.CELL

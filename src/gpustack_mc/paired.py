@@ -1,7 +1,7 @@
 """Several scenarios on the same draws, and the Sobol' indices of the difference and the ratio of two of them."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpustack_mc import sobol
-from gpustack_mc.coupling import Coupling, couple
+from gpustack_mc.batches import SIZE, Batch
+from gpustack_mc.coupling import Coupling, couple, identity
 from gpustack_mc.design import DIMENSION_LIMIT, Design, points
 from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import Propagation
@@ -157,18 +158,46 @@ class Pairing:
     def outputs(self, names: Sequence[str]) -> np.ndarray:
         """Propagate every scenario and keep some outputs only, shape (scenarios, len(names), draws)."""
         wanted = [self.names.index(name) for name in names]
-        u = self.streams(0, 0, min(CHUNK, self.design.length))
-        for k in self._one_of_each_shape():
-            self.models[k].propagate(self.cube(k, u))
+        length = self.design.length
+        found = np.empty((len(self.models), len(names), self.design.samples))
+        groups = list(self._groups())
 
-        def replicate(number: int) -> np.ndarray:
-            parts = []
-            for start in range(0, self.design.length, CHUNK):
-                u = self.streams(number, start, min(start + CHUNK, self.design.length))
-                parts.append([model.propagate(self.cube(k, u))[1][wanted] for k, model in enumerate(self.models)])
-            return np.concatenate(parts, axis=2)
+        def chunk(number: int, start: int, only: Sequence[int] = range(len(groups))) -> None:
+            stop = min(start + CHUNK, length)
+            u = self.streams(number, start, stop)
+            place = slice(number * length + start, number * length + stop)
+            for members, batch in (groups[i] for i in only):
+                if batch is None:
+                    found[members[0], :, place] = self.models[members[0]].propagate(self.cube(members[0], u))[1][wanted]
+                    continue
+                cubes = [self.cube(k, u) for k in members]
+                own = np.stack([cube[list(batch.own)] for cube in cubes])
+                found[members, :, place] = batch.outputs(cubes[0], own, wanted)
 
-        return np.concatenate(self._each_replicate(replicate), axis=2)
+        # Each shape compiles once, before the replicates would all ask for it at the same time.
+        chunk(0, 0, list({self.models[members[0]].shape: i for i, (members, _) in enumerate(groups)}.values()))
+        self._each_replicate(lambda number: [chunk(number, start) for start in range(0, length, CHUNK)])
+        return found
+
+    def _groups(self) -> Iterator[tuple[list[int], Batch | None]]:
+        """Yield scenarios that run in one call; without a `Batch` where one has to run alone."""
+        members: dict[Any, list[int]] = {}
+        for k, model in enumerate(self.models):
+            members.setdefault(model.shape, []).append(k)
+        for group in members.values():
+            own = [i for i in range(len(self.models[group[0]].varying)) if self._is_own(group, i)]
+            if not Batch.fits(self.models[group[0]], own):
+                yield from (([k], None) for k in group)
+                continue
+            for some in (group[i : i + SIZE] for i in range(0, len(group), SIZE)):
+                yield some, Batch([self.models[k] for k in some], own)
+
+    def _is_own(self, group: Sequence[int], i: int) -> bool:
+        """Whether an input of scenarios of one shape is not one number in all of them."""
+        key = self.models[group[0]].varying[i]
+        if any(not np.array_equal(self.weights[k][i], self.weights[group[0]][i]) for k in group):
+            return True
+        return len({identity(self.problems[k].inputs[key]) for k in group}) > 1
 
     def _one_of_each_shape(self) -> list[int]:
         """Return a scenario for every program that is compiled."""

@@ -5,8 +5,9 @@ numbers, which are not: problems of one shape share one compilation. Everything 
 importing this module changes nothing in JAX.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -108,8 +109,13 @@ class Propagation:
         self.shape, arrays = shape_of(problem)
         self.varying = self.shape.varying
         self.cholesky = np.linalg.cholesky(problem.correlation) if problem.correlated else np.zeros((0, 0))
+        self.numbers = arrays
+
+    @functools.cached_property
+    def arrays(self) -> dict[str, Any]:
+        """The numbers of the problem on the device: once, not again with each chunk."""
         with jax.enable_x64(True):
-            self.arrays = jax.device_put(arrays)
+            return jax.device_put(self.numbers)
 
     def propagate(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return draws of the inputs (varying, n) and outputs (outputs, n) at points of the cube (varying, n)."""

@@ -282,7 +282,7 @@ QUANTITIES: tuple[Quantity, ...] = (
 # What a scenario may state of a job that runs. No quantity of the model: inputs are conditioned on it.
 OBSERVED: tuple[Quantity, ...] = (
     Quantity("days", r"t_0", "day", "Time since the start of the run, with all that was not productive", "observed",
-             "time", 1e-3, 3650.0, "leave out `observed` before the job runs"),
+             "time", 1e-3, 3650.0, "a job runs for a minute to ten years; leave out `observed` before"),
     Quantity("tokens", r"D_0", "token", "Tokens trained on so far, those lost to restarts left out", "observed",
              "workload", 1.0, 1e19, "a job that runs has trained on some tokens"),
     Quantity("tokens_per_second", r"\dot D", "token/s", "Tokens per second of the whole job while it trains",

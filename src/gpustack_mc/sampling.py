@@ -83,8 +83,8 @@ class Simulation(NamedTuple):
         return self.outputs.shape[1]
 
 
-def require_finite(outputs: np.ndarray, problem: Problem) -> None:
-    """Refuse outputs, shape (outputs, n), that are not finite or whose square would not be.
+def require_finite(outputs: np.ndarray, problem: Problem, names: Sequence[str] = ()) -> None:
+    """Refuse outputs, shape (outputs, n), that are not finite or whose square would not be; all unless named.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def require_finite(outputs: np.ndarray, problem: Problem) -> None:
     worst = int(bad.sum(axis=1).argmax())
     raise InputError(
         "non-finite",
-        f"{problem.outputs[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
+        f"{(names or problem.outputs)[worst]} is not finite for {bad[worst].mean():.2g} of the draws.",
         "Some input reaches 0 or is far too large; narrow it.",
         problem.place(("inputs",)),
     )

@@ -22,8 +22,8 @@ from gpustack_mc.yamlfile import Document
 
 MOST_REGIONS = 400
 SAMPLES = (256, 2**17)
-# Of all regions together; nine outputs of each are kept under two couplings.
-MOST_DRAWS = 2**22
+# Of all regions together: all that there are at the usual number of samples.
+MOST_DRAWS = MOST_REGIONS * 2**14
 WORLD = "WORLD"
 # What is computed for each region besides the criteria.
 _MORE = ("cost_owned_usd", "cost_rented_usd", "electricity_cost_usd", "electricity_share", "energy_mwh", "co2e_t",

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpustack_mc import catalog, run_columns
+from gpustack_mc import catalog, run_columns, user_cells
 from gpustack_mc.constants import FLOP_PER_PARAM_AND_TOKEN, HOURS_PER_DAY, SECONDS_PER_HOUR, WATTS_PER_MEGAWATT
-from gpustack_mc.errors import InputError, Place, did_you_mean, printable
-from gpustack_mc.quantities import BY_NAME, INPUTS
+from gpustack_mc.errors import InputError, Place, printable
+from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.run_columns import COLUMNS, MEASURED, NAMES
 from gpustack_mc.run_table import (
     LARGEST_UTILIZATION,
@@ -20,7 +20,6 @@ from gpustack_mc.run_table import (
     Skipped,
     UnusableError,
     known_accelerator,
-    positive,
     records,
 )  # fmt: skip
 
@@ -28,21 +27,7 @@ IT_POWER = "it_power"
 """IT power per accelerator where the board's is not known apart; W."""
 
 _FIX = f"Give a header with any of {', '.join(MEASURED[:6])}, ...; `gpustack-mc calibrate --columns` lists all."
-_NUMBERS = tuple(column.name for column in COLUMNS.values() if column.unit)
-_WORDS = {
-    "architecture": ("dense", "moe", "encoder", "ssm"),
-    "precision": ("bf16", "fp16", "fp8"),
-    "activation_recompute": ("none", "selective", "full"),
-    "flash_attention": ("yes", "no"),
-    "operator": ("hyperscaler", "colocation", "hpc", "enterprise"),
-    "provider_kind": ("hyperscaler", "neocloud", "marketplace"),
-    "term": ("on_demand", "1yr", "3yr", "spot"),
-    "carbon_basis": ("direct", "lifecycle"),
-    "tier": ("a", "b"),
-    "mfu_convention": ("6N_only", "6N+attn_full", "6N+attn_causal", "6N+attn_unspecified", "hw_recompute", "unknown"),
-}
 _KINDS = ("", "training", "training_run")
-_ONE = ("mfu_reported", "goodput")
 _FACTS = (
     "accelerator", "region", "operator", "provider_kind", "term", "carbon_basis", "architecture", "precision", "year",
     "params", "active_params", "n_accelerators",
@@ -196,11 +181,11 @@ class _Reader:
             raise UnusableError("gpu_energy, gpu_count or duration is missing or zero: no board power.")
         if self.codecarbon and float(cells["tracked_hours"]) < self.shortest_hours:
             raise UnusableError(f"shorter than {60 * self.shortest_hours:.0f} minutes: mostly loading, not training.")
-        values = _values(cells)
-        words = _words(cells)
+        reasons: list[str] = []
+        values = user_cells.values(cells, reasons)
+        words = user_cells.words(cells, reasons)
         chip = self._chip(cells["accelerator"]) if cells.get("accelerator") else {}
         row = _row(values, words, cells, chip)
-        reasons: list[str] = []
         utilization = tuple(_utilization(row, values, words, reasons))
         measured = tuple(_measured(values, cells, chip, row, reasons))
         if not utilization and not measured:
@@ -216,62 +201,7 @@ class _Reader:
         return known_accelerator(word)
 
 
-# ---- cells ----------------------------------------------------------------------------------------------------------
-def _values(cells: Mapping[str, str]) -> dict[str, float]:
-    """Return the numbers of a row, each inside its bounds."""
-    found = {}
-    for name in _NUMBERS:
-        if not cells.get(name):
-            continue
-        column = COLUMNS[name]
-        if column.low >= 0 and name != "pue":
-            value = positive(cells, name)
-        else:
-            value = _number(cells[name], name)
-        if not column.low <= value <= column.high:
-            raise UnusableError(_outside(column, cells[name]))
-        found[name] = value
-    return found
-
-
-def _number(text: str, name: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or "_" in text:
-        raise UnusableError(f"{name} is not a number: {text[:40]!r}; write 1.2.")
-    return value
-
-
-def _outside(column: run_columns.Column, text: str) -> str:
-    """Say what is wrong with a number beyond the bounds of its column."""
-    value = float(text)
-    if column.name.startswith("params") and value < column.low:
-        return f"{column.name} is {text}: params in billions? write 7e9."
-    if column.name == "tokens" and value < column.low:
-        return f"tokens is {text}: tokens in billions? write 2e12."
-    side, bound = ("below", column.low) if value < column.low else ("above", column.high)
-    if column.name in _ONE:
-        return f"{column.name} is {text}, {side} {bound:g}: a share; 38% is written 0.38."
-    reason = BY_NAME[column.name].reason if column.name in INPUTS else f"in {column.unit}"
-    return f"{column.name} is {text}, {side} {bound:g}: {reason}."
-
-
-def _words(cells: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts that must be one of a few."""
-    found = {}
-    for name, allowed in _WORDS.items():
-        text = cells.get(name, "")
-        if not text:
-            continue
-        by_lower = {word.lower(): word for word in allowed}
-        if text.lower() not in by_lower:
-            raise UnusableError(f"{name} is {text[:40]!r}; {did_you_mean(text, allowed)}")
-        found[name] = by_lower[text.lower()]
-    return found
-
-
+# ---- what a row says of itself -----------------------------------------------------------------------------------
 def _row(values: Mapping[str, float], words: Mapping[str, str], cells: Mapping[str, str], chip: dict) -> dict[str, Any]:
     """Return the row as the utilisation program reads it."""
     moe = words.get("architecture") == "moe"
