@@ -18,6 +18,8 @@ _OWN = ("reports", "dist")
 DRAWN = {
     "comparison.png": "gpustack-mc compare llama-3-70b --vary cluster.accelerator=H100-SXM-80GB,B200-SXM -o reports/x",
     "sites.png": "gpustack-mc sites llama-3-70b-us --regions CA-QC,CA-AB,US-CA,US-NM,US-TX,FR -o reports/x",
+    "drivers.png": "gpustack-mc sensitivity scenarios/llama-3-70b.yaml -o reports/x",
+    "tornado.png": "gpustack-mc sensitivity scenarios/llama-3-70b.yaml -o reports/x",
     "checkpoints.png": "gpustack-mc run scenarios/llama-3.1-405b-checkpoints.yaml -o reports/x",
 }
 

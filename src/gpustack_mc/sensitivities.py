@@ -26,6 +26,8 @@ from gpustack_mc.tornado import tornado
 SAMPLES = (1024, 2**20)
 # The region that is described when the scenario states no limit of an output: its largest tenth.
 TAIL = 0.9
+# Indices of an output whose intervals are wider than this rank nothing; those of its logarithm do.
+WIDE = 0.3
 # Interactions are sought among inputs whose total index exceeds their first-order index by this.
 INTERACTING = 0.002
 _COSTS = {"own": ("cost_owned_usd",), "rent": ("cost_rented_usd",), "either": ("cost_owned_usd", "cost_rented_usd")}
@@ -267,10 +269,11 @@ class _Analysis:
                              "Use --scale raw.", Place("--scale log"))  # fmt: skip
         if self.wanted.scale != "auto":
             return self.wanted.scale
+        if known and any(_width(index) > WIDE for index in inputs["raw"].values()):
+            return "log"
         if self.correlated:
             # Their total indices need not add up to 1, so that only widths say whether the draws are too few.
-            wide = any(_width(index) > drivers.WIDEST for index in inputs["raw"].values())
-            return "log" if known and wide else "raw"
+            return "raw"
         return drivers.scale({"sensitivity": {name: inputs["raw"]}, "sensitivity_log": {name: inputs["log"]}}, name)
 
     # ---- the parts ----
@@ -385,8 +388,8 @@ def _number(value: Any) -> float | None:
 
 
 def _width(index: Mapping[str, Any]) -> float:
-    low, high = index["ST_interval_90"]
-    return high - low if low is not None else 0.0
+    ends = [index[f"{name}_interval_90"] for name in ("S1", "ST")]
+    return max((high - low for low, high in ends if low is not None), default=0.0)
 
 
 def _share(ratio: Ratio, name: str) -> dict[str, Any]:

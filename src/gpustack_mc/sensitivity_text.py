@@ -70,8 +70,8 @@ def sentence(found: Found) -> str:
     rest = f", then {' and '.join(inputs[1:])}" if inputs[1:] else ""
     by_group = ""
     if groups:
-        parts = [f"{_plain(entry['groups'][group][share])} for {group}" for group in groups]
-        by_group = f" By group it is {' and '.join(parts)}."
+        parts = [f"{group} {_plain(entry['groups'][group][share])}" for group in groups]
+        by_group = f" By group: {', '.join(parts)}."
     return f"{found['name']}: {log}{called(name)} is most uncertain because of {best}{rest}.{by_group}"
 
 
@@ -118,8 +118,8 @@ def _cell(index: Mapping[str, Any], name: str) -> str:
     if value is None:
         return "unknown"
     # An estimate of nothing falls on either side of 0 by its noise.
-    if abs(value) < 0.005 or (low is not None and low <= 0 and abs(value) < SMALL):
-        return "≈0"
+    if abs(value) < SMALL / 2 or (low is not None and low <= 0):
+        return "≈0" if low is None or high < SMALL else f"≈0 (at most {high:.2f})"
     digits = 2 if low is None or high - low < 0.2 else 1
     ends = f" ({low:.{digits}f} – {high:.{digits}f})" if low is not None else ""
     return f"{value:.{digits}f}{ends}"
@@ -146,12 +146,14 @@ def _afterwards(entry: Mapping[str, Any]) -> list[str]:
         lines.append("At its 5% and 95%: the median of the output when that input is held there and all others vary.")
     together = entry.get("sum_of_S1")
     if together and together["S1"] is not None:
-        _low, high = together["S1_interval_90"]
+        high = together["S1_interval_90"][1]
         alone = f"Alone the inputs explain {min(together['S1'], 1.0):.0%} of the variance"
         if high is not None and high < 1 - SMALL / 2:
             lines.append(f"{alone}; the other {1 - together['S1']:.0%} is what they do together.")
-        else:
+        elif together["S1"] > 1 - 5 * SMALL:
             lines.append(f"{alone}: they hardly interact.")
+        else:
+            lines.append(f"{alone}; these draws are too few to say what they do together.")
     if "second_order" in entry:
         pairs = [f"{' x '.join(pair['inputs'])} {_cell(pair, 'S2') if pair['S2'] >= SMALL else _small(pair)}"
                  for pair in entry["second_order"][:SHOWN]]  # fmt: skip
@@ -189,38 +191,30 @@ def _limit(found: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
 
 def _seldom(found: Mapping[str, Any], entry: Mapping[str, Any], name: str) -> str:
     share = found["share_of_runs"]
-    many = "no run is" if share == 0 else f"{max(share, 1e-4):.2%} of all runs are"
-    return (f"{many[0].upper()}{many[1:]} {found['side']} {_limit(found, entry)} of {called(name)} "
-            f"({_LIMITS[found['question']]}): nothing tells them apart reliably.")  # fmt: skip
+    many = "No run has" if share == 0 else f"{max(share, 1e-4):.2%} of all runs have"
+    return (f"{many} {called(name)} {found['side']} {_limit(found, entry)} ({_LIMITS[found['question']]}): "
+            "nothing tells them apart reliably.")  # fmt: skip
 
 
 def region_sentence(found: Mapping[str, Any], entry: Mapping[str, Any], name: str) -> str:
     """Say in one or two sentences which inputs put runs beyond a limit, and how much of the region that explains."""
     asked = f"{_LIMITS[found['question']]}; " if found["question"] else ""
-    head = f"Runs {found['side']} {_limit(found, entry)} of {called(name)}"
+    head = f"Runs with {called(name)} {found['side']} {_limit(found, entry)}"
     head += f" ({asked}{_percent(found['share_of_runs'])} of all)"
     if not found["rules"]:
         return f"{head} have no single input in common."
-    first = found["rules"][0]
-    caught, inside = first["share_of_region"], first["probability_inside"]
-    low = first["share_of_region_interval_90"][0]
-    mostly = low is not None and low > 0.5
-    interval = _interval(first, "share_of_region")
-    others = _percent(first["share_of_others"])
-    condition = _cuts(first["cuts"])
-    if mostly:
-        said = f"{head} mostly have {condition}: {_percent(caught)} of them{interval}, against {others} of the others."
+    first, condition = found["rules"][0], _cuts(found["rules"][0]["cuts"])
+    caught, low = _share(first, "share_of_region"), first["share_of_region_interval_90"][0]
+    others = f"against {_percent(first['share_of_others'])} of the others"
+    if low is not None and low > 0.5:
+        said = f"{head} mostly have {condition}: {caught} of them, {others}."
     else:
-        said = f"{head} have {condition} in {_percent(caught)} of cases{interval}, against {others} of the others."
+        said = f"{head} have {condition} in {caught} of cases, {others}."
+    best = found["rules"][-1]
+    said += f" Of all runs with {_cuts(best['cuts'])}, {_share(best, 'probability_inside')} are {found['side']} it"
     if len(found["rules"]) > 1:
-        second = found["rules"][1]
-        said += (
-            f" With {_cuts(second['cuts'])}, {_percent(second['probability_inside'])} of runs are {found['side']} it"
-            f"{_interval(second, 'probability_inside')}; these are {_percent(second['share_of_region'])} of all such."
-        )
-    else:
-        said += f" Of all runs like that {_percent(inside)} are {found['side']} it."
-    return said
+        said += f"; they are {_percent(best['share_of_region'])} of all that are"
+    return f"{said}."
 
 
 def _cuts(cuts: Sequence[Mapping[str, Any]]) -> str:
@@ -240,9 +234,10 @@ def _percent(value: float | None) -> str:
     return "<1%" if 0 < value < 0.01 else f"{value:.0%}"
 
 
-def _interval(rule: Mapping[str, Any], name: str) -> str:
+def _share(rule: Mapping[str, Any], name: str) -> str:
+    """Write a share with the half width of its 90% Monte Carlo interval."""
     low, high = rule[f"{name}_interval_90"]
-    return f" ({_percent(max(low, 0.0))} – {_percent(min(high, 1.0))})" if low is not None else ""
+    return _percent(rule[name]) + (f" ± {max((high - low) / 2, 0.0005):.1%}" if low is not None else "")
 
 
 # ---- the other outputs -------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@ r"""How much of an output's variance is not known about populations, and how muc
 
 A fitted prior says which share :math:`e_i` of its variance, on its working scale, better-known populations would
 remove (epistemic); the rest is how their members differ, which no further data remove. Inputs that state no share
-(entered, calibrated, or fitted in closed form) are a third part of their own. The normal scores of the inputs are then sums of
-independent parts, :math:`z = \sum_p g_p` with covariances :math:`C_p` that add up to the correlation matrix
+(entered, calibrated, or fitted in closed form) are a third part of their own. The normal scores of the inputs are then
+sums of independent parts, :math:`z = \sum_p g_p` with covariances :math:`C_p` that add up to the correlation matrix
 :math:`C` and have the shares :math:`s_{pi}` of the inputs on their diagonals. Two runs that share the part :math:`p`
 have scores with covariance :math:`C_p`, so that its closed first-order index is
 
