@@ -108,8 +108,6 @@ def test_standard_input(scenario_file):
         (["run", "none.yaml"], "none.yaml: there is no such file."),
         (["run", "."], ".: this is a folder, not a scenario."),
         (["run"], "Missing argument 'SCENARIO'"),
-        (["run", "worked-70b", "--samples", "0"], "--samples 0 is not between 256 and"),
-        (["run", "worked-70b", "--samples", "1000000000000"], "is not between 256 and"),
         (["run", "worked-70b", "--samples", "many"], "'many' is not a valid integer"),
         (["run", "worked-70b", "--seed", "-1"], "-1 is not in the range"),
         (["run", "worked-70b", "--design", "magic"], "'magic' is not one of"),
@@ -256,3 +254,60 @@ def test_control_c_leaves_nothing_unfinished(tmp_path, when):
     said, code, folder = interrupted_when(tmp_path, condition)
     assert (said.strip(), code) == ("interrupted; nothing was written", 130)
     assert not folder.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--samples", "0"], "--samples 0 is below 256"),
+        (["--samples", "1"], "--samples 1 is below 256"),
+        (["--samples", "1000000000000"], "would take about"),
+        (["--tolerance", "0"], "--tolerance 0 is not between 0 and 1"),
+        (["--tolerance", "-0.1"], "--tolerance -0.1 is not between 0 and 1"),
+        (["--tolerance", "nan"], "--tolerance nan is not between 0 and 1"),
+        (["--tolerance", "0.01", "--design", "lhs"], "a Latin hypercube of twice the size is another one"),
+    ],
+)
+def test_bad_sizes_are_one_line(options, said, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "llama-3-70b", "--no-files", *options])
+    lines = capsys.readouterr().err.splitlines()
+    assert (stop.value.code, len(lines)) == (2, 1)
+    assert said in lines[0]
+
+
+def test_samples_that_are_rounded_up_are_said(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "llama-3-70b", "--no-files", "--json", "--samples", "300"])
+    found = json.loads(capsys.readouterr().out)
+    assert not stop.value.code
+    assert found["samples"] == 512
+    assert "300 samples are rounded up to 512, as sobol points need" in found["notes"]
+
+
+def test_a_run_without_files_loads_neither_xarray_nor_pandas():
+    program = (
+        "import sys\nfrom gpustack_mc.cli import main\ntry:\n    main(['run', 'llama-3-70b', '--no-files', '--json', "
+        "'--samples', '256'])\nexcept SystemExit as stop:\n    assert not stop.code\nprint(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"xarray", "pandas", "arviz", "matplotlib", "h5py", "scipy.stats"} & set(
+        done.stdout.splitlines()[-1].split()
+    )
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+from gpustack_mc import interruption
+interruption.arm()
+open("slow.py", "w").write("import os, signal\\nos.kill(os.getpid(), signal.SIGINT)\\nprint('never')")
+sys.path.insert(0, "")
+import slow
+"""
+
+
+def test_an_interruption_in_the_middle_of_an_import_ends_at_once(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("", "interrupted; nothing was written\n", 130)

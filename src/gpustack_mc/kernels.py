@@ -245,8 +245,8 @@ class Counted(NamedTuple):
     linear, square : array, shape (chunks, varying + outputs)
         Sums of the scaled deviations and of their squares.
     bins : array of int32, shape (outputs, n)
-    nonfinite : array, shape (varying + outputs,)
-        Number of values that are not finite; they fall into the first bin and count as deviations of zero.
+    nonfinite : array of bool, shape (varying + outputs,)
+        Whether some value is not finite, and sums and bins say nothing.
     """
 
     linear: Any
@@ -262,13 +262,13 @@ def count(shape: Shape, arrays: Arrays, cholesky: Any, cells: Cells, grid: Grid)
     def chunk(base: Any) -> Counted:
         x = _draws(shape, arrays, cholesky, cells.run ^ base[:, None])
         rows = lax.optimization_barrier(jnp.concatenate([x, outputs_at(shape, arrays, x)]))
-        deviation, nonfinite = sobol.deviations(rows, grid.centre)
-        deviation = lax.optimization_barrier(deviation / grid.spread[:, None])
+        deviation = lax.optimization_barrier((rows - grid.centre[:, None]) * (1 / grid.spread)[:, None])
+        square = sobol.total(deviation * deviation)
         y = rows[first:]
         place = jnp.sign(y) * jnp.log(jnp.abs(y) / grid.scale[first:, None] + 1)
         position = (place - grid.low[first:, None]) * grid.per_unit[first:, None]
-        bins = jnp.where(jnp.isfinite(y), jnp.clip(position, 0, BINS - 1), 0).astype(jnp.int32)
-        return Counted(sobol.total(deviation), sobol.total(deviation * deviation), bins, nonfinite)
+        bins = jnp.clip(position, 0, BINS - 1).astype(jnp.int32)
+        return Counted(sobol.total(deviation), square, bins, ~jnp.isfinite(square))
 
     found = lax.map(chunk, cells.bases.T)
-    return found._replace(bins=_joined(found.bins), nonfinite=found.nonfinite.sum(0))
+    return found._replace(bins=_joined(found.bins), nonfinite=found.nonfinite.any(0))

@@ -6,6 +6,7 @@ static under ``jax.jit`` and arrays that are not, so that a sweep over values co
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -87,7 +88,7 @@ def kernel(marginal: Marginal) -> Kernel:
         raise ValueError(f"unknown family {family!r}")
     numbers = {name: float(values[name]) for name in PARAMETERS[family]}
     if family in ("beta", "pert", "gamma", "student_t"):
-        return Kernel("table", (_table(family, numbers),))
+        return Kernel("table", (_table(family, tuple(numbers.items())),))
     if family == "truncated_normal":
         edges = [_NORMAL.cdf((numbers[side] - numbers["mean"]) / numbers["sd"]) for side in ("low", "high")]
         return Kernel(family, tuple(np.asarray(v) for v in (numbers["mean"], numbers["sd"], *edges)))
@@ -101,9 +102,11 @@ def _discrete(values: Sequence[float], weights: Sequence[float] | None) -> Kerne
     return Kernel("discrete", (cumulative[:-1], np.asarray(values, dtype=float)[ordered]))
 
 
-def _table(family: str, p: Mapping[str, float]) -> np.ndarray:
+@lru_cache(maxsize=256)
+def _table(family: str, parameters: tuple[tuple[str, float], ...]) -> np.ndarray:
     from scipy import special
 
+    p = dict(parameters)
     z = np.linspace(-TABLE_Z, TABLE_Z, TABLE_SIZE)
     u = special.ndtr(z)
     if family == "gamma":

@@ -26,7 +26,7 @@ KEPT_DRAWS = 2**17
 # Points of each replicate that also run pick-freeze; the error of an index is then far below what is printed.
 ANALYSED_POINTS = 2**14
 CHUNK = 2**12
-STREAM_CHUNK = 2**15
+STREAM_CHUNK = 2**16
 MOST = 1e150
 
 

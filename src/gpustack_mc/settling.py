@@ -43,6 +43,8 @@ class Reached(NamedTuple):
 
     def note(self) -> str:
         """Say it in one sentence without its full stop."""
+        if not self.slowest:
+            return f"--tolerance {self.tolerance:g} is reached: nothing varies"
         told = f"{self.slowest} is known to ±{self.reached:.2g} with {self.samples:,} samples"
         if self.settled:
             return f"--tolerance {self.tolerance:g} is reached: {told}, all other indices and quantiles better"
@@ -90,7 +92,7 @@ def simulate_until(
         made.lengthen(design.samples, design.length)
         while True:
             found = made.simulation()
-            slowest, reached = max(errors(found), key=lambda pair: pair[1], default=("everything", 0.0))
+            slowest, reached = max(errors(found), key=lambda pair: pair[1], default=("", 0.0))
             samples = found.design.samples
             if reached <= tolerance or 2 * samples > most:
                 return found, Reached(tolerance, reached, reached <= tolerance, samples, slowest)

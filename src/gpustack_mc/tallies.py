@@ -169,13 +169,13 @@ class Tally:
 
 def grid_around(draws: np.ndarray) -> Grid:
     """Bins that hold the pilot draws, shape (variables, n), with a margin of half their range on both sides."""
-    size = np.abs(draws)
+    # A scale needs no more of them.
+    size = np.abs(draws[:, : 2**12])
     scale = np.median(size, axis=1)
     smallest = np.where(size > 0, size, np.inf).min(axis=1)
     # More than half may be zero, such as a cost of carbon without a price.
     scale = 1e-3 * np.where(scale > 0, scale, np.where(np.isfinite(smallest), smallest, 1.0))
-    position = np.sign(draws) * np.log1p(size / scale[:, None])
-    low, high = position.min(axis=1), position.max(axis=1)
+    low, high = (np.sign(ends) * np.log1p(np.abs(ends) / scale) for ends in (draws.min(axis=1), draws.max(axis=1)))
     margin = np.maximum((high - low) / 2, 1e-6)
     deviation = draws - draws[:, :1]
     centre = draws[:, 0] + deviation.mean(axis=1)
