@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from gpustack_mc import compilation
+
 # Each room may import these of our own modules, directly. Arrows never turn back.
 ROOMS = {
     "quantities": set(),
@@ -273,7 +275,7 @@ ROOMS = {
     "validation_figures": {"scoring", "pages"},
     "compilation": set(),
     "coupling": {"catalog", "efficiency", "errors", "facts", "problem", "propagation"},
-    "batches": {"propagation"},
+    "batches": {"compilation", "kernels", "propagation"},
     "paired": {"batches", "coupling", "design", "problem", "quantities", "sobol", "propagation"},
     "comparison": {"paired", "priors", "problem", "quantities", "result", "sobol", "tallies"},
     "comparing": {
@@ -601,3 +603,16 @@ def test_import_changes_nothing_in_jax():
         "import jax; x64 = jax.config.jax_enable_x64; import gpustack_mc.run; assert jax.config.jax_enable_x64 == x64"
     )
     assert "jax" in loaded_after(code)
+
+
+def test_a_cached_executable_knows_all_sources_that_it_came_from(root):
+    """Else a changed equation would go on being computed as it was."""
+    paths, wanted, found = modules(root), ["kernels"], set()
+    while wanted:
+        name = wanted.pop()
+        if name in found or name not in paths:
+            continue
+        found.add(name)
+        wanted += own_imports(paths[name])
+    assert {"equations", "outages", "priors"} < found
+    assert found <= set(compilation._SOURCES)

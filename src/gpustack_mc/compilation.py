@@ -22,20 +22,8 @@ from gpustack_mc import __version__
 
 # Source files that decide what a kernel computes.
 _SOURCES = (
-    *(
-        "constants",
-        "design",
-        "equations",
-        "failures",
-        "kernels",
-        "model",
-        "outages",
-        "priors",
-        "shapes",
-        "sobol",
-        "tallies",
-    ),
-    "transforms",
+    *("constants", "design", "equations", "errors", "failures", "kernels", "model", "outages", "priors", "problem"),
+    *("quantities", "schema", "shapes", "sobol", "tallies", "transforms"),
 )
 # Executables of half a megabyte each that the folder keeps; the oldest are removed.
 KEPT = 64
@@ -98,7 +86,9 @@ def _writable_folder() -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: a user without a home
         return None
-    return folder if os.access(folder, os.W_OK) else None
+    # Executables are code: those of a folder that is someone else's are not run.
+    mine = not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
+    return folder if mine and os.access(folder, os.W_OK) else None
 
 
 def run(function: Callable[..., Any], static: tuple[Any, ...], *arrays: Any) -> Any:
