@@ -97,6 +97,10 @@ class Pairing:
             for weights, model in zip(self.coupling.weights, self.models, strict=True)
         ]
 
+        # An input that is one stream takes its points to the last digit: they are those of `gpustack-mc run`.
+        self.single = [np.abs(weights).max(axis=1, initial=0.0) == 1.0 for weights in self.weights]
+        self.largest = [np.abs(w).argmax(axis=1) if len(w) else np.zeros(0, dtype=int) for w in self.weights]
+
     def streams(self, replicate: int, start: int, stop: int, block: Any = 0) -> np.ndarray:
         """Return points of all streams, shape (streams, stop - start)."""
         streams = self.coupling.streams
@@ -114,10 +118,8 @@ class Pairing:
 
     def cube(self, scenario: int, u: np.ndarray) -> np.ndarray:
         """Map streams to the points of one scenario, shape (varying, n)."""
-        weights = self.weights[scenario]
-        # An input that is one stream takes its points to the last digit: they are those of `gpustack-mc run`.
-        alone = np.abs(weights).max(axis=1, initial=0.0) == 1.0
-        result = u[np.abs(weights).argmax(axis=1)] if len(weights) else np.zeros((0, u.shape[1]))
+        weights, alone = self.weights[scenario], self.single[scenario]
+        result = u[self.largest[scenario]] if len(weights) else np.zeros((0, u.shape[1]))
         if not alone.all():
             from scipy.special import ndtr, ndtri
 
@@ -170,14 +172,19 @@ class Pairing:
                 if batch is None:
                     found[members[0], :, place] = self.models[members[0]].propagate(self.cube(members[0], u))[1][wanted]
                     continue
-                cubes = [self.cube(k, u) for k in members]
-                own = np.stack([cube[list(batch.own)] for cube in cubes])
-                found[members, :, place] = batch.outputs(cubes[0], own, wanted)
+                own = np.stack([self._points(k, u, list(batch.own)) for k in members])
+                found[members, :, place] = batch.outputs(self.cube(members[0], u), own, wanted)
 
         # Each shape compiles once, before the replicates would all ask for it at the same time.
         chunk(0, 0, list({self.models[members[0]].shape: i for i, (members, _) in enumerate(groups)}.values()))
         self._each_replicate(lambda number: [chunk(number, start) for start in range(0, length, CHUNK)])
         return found
+
+    def _points(self, scenario: int, u: np.ndarray, rows: list[int]) -> np.ndarray:
+        """Return some rows of `cube`."""
+        if self.single[scenario][rows].all():
+            return u[self.largest[scenario][rows]]
+        return self.cube(scenario, u)[rows]
 
     def _groups(self) -> Iterator[tuple[list[int], Batch | None]]:
         """Yield scenarios that run in one call; without a `Batch` where one has to run alone."""

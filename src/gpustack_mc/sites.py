@@ -3,6 +3,7 @@
 import fnmatch
 import json
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -257,12 +258,17 @@ def _summary(draws: _Draws, by: By, having: dict[str, int]) -> dict[str, Any]:
     problems, design = draws.problems, draws.design
     criteria = _criteria(problems[0])
     rows: dict[str, dict[str, Any]] = {}
-    for k, region in enumerate(draws.regions):
-        more = {
+
+    def outputs(k: int) -> dict[str, Any]:
+        return {
             name: {"unit": BY_NAME[name].unit, "scope": BY_NAME[name].scope}
             | spread(draws.common[k, i], design.replicates)
             for i, name in enumerate(_MORE)
         }
+
+    with ThreadPoolExecutor() as executor:
+        found = list(executor.map(outputs, range(len(draws.regions))))
+    for region, more in zip(draws.regions, found, strict=True):
         rows[region.id] = {"name": region.name, "kind": region.kind, "outputs": more}
     for criterion in criteria:
         _rank(criterion, draws, rows)
