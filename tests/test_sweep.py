@@ -85,9 +85,8 @@ def test_every_scenario_has_the_numbers_of_a_single_run(done, number):
         np.testing.assert_allclose(dataset["draws"].sel(output=name), one.outputs[k], rtol=1e-12)
         for statistic, value in (("mean", expected.mean), ("sd", expected.sd), ("mean_error", expected.mean_error)):
             np.testing.assert_allclose(row.sel(statistic=statistic), value[k], rtol=1e-9)
-        # Draws are ordered in single precision, which has seven digits.
         quantiles = row.sel(statistic=["q0.05", "q0.25", "q0.5", "q0.75", "q0.95"])
-        np.testing.assert_allclose(quantiles, expected.quantiles[:, k], rtol=2e-7)
+        np.testing.assert_allclose(quantiles, expected.quantiles[:, k], rtol=1e-12)
         blocks = [name for name in one.sensitivity.blocks]
         for index, values in (("S1", one.sensitivity.raw.first), ("ST", one.sensitivity.raw.total),
                               ("ST_lower", one.sensitivity.raw.total_low)):  # fmt: skip
@@ -122,10 +121,21 @@ def test_what_does_not_vary_has_no_spread():
     np.testing.assert_array_equal(found[:, 3:8], found[:, :1].repeat(5, axis=1))
 
 
-def test_numbers_beyond_single_precision_are_ordered_all_the_same():
-    y = np.random.default_rng(0).lognormal(size=(1, 1, 256)) * 1e100
-    found = sweep_engine.summaries(y, y, 16)[0, 0]
-    np.testing.assert_allclose(found[3:8], np.quantile(y, sweep_engine.PROBABILITIES), rtol=1e-12)
+@pytest.mark.parametrize("scale", [1.0, 1e100, 1e-100, -1.0])
+@pytest.mark.parametrize("shape", ["wide", "mixed signs", "few values", "one far out"])
+def test_quantiles_are_those_of_numpy(shape, scale):
+    """Also beyond single precision, in which the draws are put in order first."""
+    generator = np.random.default_rng(0)
+    y = {
+        "wide": generator.lognormal(sigma=8, size=(2, 3, 1024)),
+        "mixed signs": generator.normal(size=(2, 3, 1024)),
+        "few values": generator.choice([0.0, 1.0, 2.5], size=(2, 3, 1024)),
+        "one far out": np.concatenate([generator.normal(size=(2, 3, 1023)), np.full((2, 3, 1), 1e30)], axis=2),
+    }[shape] * scale
+    found, _ = sweep_engine._quantiles(y)
+    np.testing.assert_allclose(
+        np.moveaxis(found, -1, 0), np.quantile(y, sweep_engine.PROBABILITIES, axis=-1), rtol=1e-12
+    )
 
 
 def test_one_compilation_whatever_the_values(spec, tmp_path):

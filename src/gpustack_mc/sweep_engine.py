@@ -26,8 +26,6 @@ SAMPLES = (256, 2**17)
 STATISTICS = ("mean", "mean_error", "sd", *(f"q{p:g}" for p in PROBABILITIES),
               *(f"q{p:g}_error" for p in PROBABILITIES))  # fmt: skip
 INDICES = ("S1", "S1_lower", "S1_upper", "ST", "ST_lower", "ST_upper")
-# Single precision orders draws twice as fast and tells quantiles to seven digits; beyond these it has no numbers.
-_SINGLE = (1e-30, 1e30)
 
 
 class Settings(NamedTuple):
@@ -357,20 +355,53 @@ def summaries(y: np.ndarray, device: Any, replicates: int) -> np.ndarray:
 
 
 def _quantiles(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return quantiles, linear between ordered draws, and how steep they are there: (batch, outputs, quantiles)."""
-    size = np.abs(y).max(axis=-1)
-    single = bool(((size < _SINGLE[1]) & ((size > _SINGLE[0]) | (size == 0))).all())
-    ordered = np.sort(y.astype(np.float32) if single else y, axis=-1)
+    """Return quantiles, linear between ordered draws, and how steep they are there: (batch, outputs, quantiles).
+
+    Only 16 bits of each draw are ordered, which takes a sixth of the time of ordering the draws: they tell which few
+    draws lie around a quantile, and these are then ordered as they are.
+    """
     count = y.shape[-1]
+    rows = y.reshape(-1, count)
+    keys, low, shift = _keys(rows)
+    ordered = np.sort(keys, axis=-1, kind="stable")
+    positions = np.array(PROBABILITIES) * (count - 1)
+    below = np.minimum(positions.astype(int), count - 2)
+    share = positions - below
+    values = np.empty((len(rows), len(below)))
+    firsts, lasts = ordered[:, below], ordered[:, below + 1]
+    for i, row in enumerate(rows):
+        starts = np.searchsorted(ordered[i], firsts[i])
+        for j, (first, last) in enumerate(zip(firsts[i], lasts[i], strict=True)):
+            near = np.sort(row[(keys[i] >= first) & (keys[i] <= last)])
+            pair = near[below[j] - starts[j] : below[j] - starts[j] + 2]
+            values[i, j] = pair[0] + share[j] * (pair[1] - pair[0])
     # A window of about three standard errors of the share on both sides.
     reach = max(int(1.5 * np.sqrt(count)), 1)
-    values, slopes = [], []
-    for probability in PROBABILITIES:
-        position = probability * (count - 1)
-        low = min(int(position), count - 2)
-        pair = ordered[..., low : low + 2].astype(float)
-        values.append(pair[..., 0] + (position - low) * (pair[..., 1] - pair[..., 0]))
-        first, last = max(low - reach, 0), min(low + reach, count - 1)
-        rise = ordered[..., last].astype(float) - ordered[..., first].astype(float)
-        slopes.append(rise * count / (last - first))
-    return np.stack(values, axis=-1), np.stack(slopes, axis=-1)
+    ends = [np.clip(below + step, 0, count - 1) for step in (-reach, reach)]
+    start, stop = (_from_keys(ordered[:, end], low, shift) for end in ends)
+    slopes = (stop - start) * count / (ends[1] - ends[0])
+    return values.reshape(*y.shape[:2], -1), slopes.reshape(*y.shape[:2], -1)
+
+
+_SIGN = np.uint32(2**31)
+
+
+def _keys(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return 16-bit numbers in the order of the draws of each row, and the offset and step that they count in."""
+    # What single precision cannot hold shares a key with its neighbours, which are ordered as they are.
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        bits = rows.astype(np.float32).view(np.uint32)
+    # The bits of a float are in its order, once those of negative ones are turned over.
+    bits ^= np.where(bits >= _SIGN, np.uint32(2**32 - 1), _SIGN) if (rows < 0).any() else _SIGN
+    low, high = bits.min(axis=1), bits.max(axis=1)
+    shift = np.array([max(int(span).bit_length() - 16, 0) for span in high - low], dtype=np.uint32)
+    bits -= low[:, None]
+    bits >>= shift[:, None]
+    return bits.astype(np.uint16), low, shift
+
+
+def _from_keys(keys: np.ndarray, low: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Return the draws that keys stand for, to within a step."""
+    bits = (keys.astype(np.uint32) << shift[:, None]) + low[:, None]
+    bits = np.where(bits >= _SIGN, bits ^ _SIGN, ~bits)
+    return bits.view(np.float32).astype(float)
