@@ -159,7 +159,7 @@ def ours_a(n, precision):
         design = make_design(n, replicates=15 if n >= 2**29 else 10) if n > 2**20 else make_design(n)
         made = Sampler(problem(), design, False, precision=precision, outputs=OUTPUTS)
         made.extend()
-        draws = np.concatenate([np.concatenate(parts, axis=1)[:, : made.kept] for parts in made.drawn], axis=1)
+        draws = made.draws()
         found = made.exact(draws) if made.kept == made.design.length else made.streamed(draws)
     first = len(made.names)
     return np.concatenate([[found.mean[first:], found.sd[first:]], found.quantiles[:, first:]]).T
@@ -332,6 +332,7 @@ def main() -> None:
     parser.add_argument("--billion", action="store_true", help="also 10^9 samples")
     parser.add_argument("--write", action="store_true", help="write peers.json, docs/performance.md and its picture")
     options = parser.parse_args()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     rows = []
     for task, n, names, rounds in plans(options.full, options.billion):
         before = compilation.compilations
@@ -354,8 +355,8 @@ def main() -> None:
     if slower:
         raise SystemExit("; ".join(slower))
     if options.write:
-        about = {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "jax": jax.__version__,
-                 "numpy": np.__version__, "python": platform.python_version()}  # fmt: skip
+        versions = {"jax": jax.__version__, "numpy": np.__version__, "python": platform.python_version()}
+        about = {"machine": platform.machine(), "cores": os.cpu_count(), "load": load, **versions}
         STORED.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
         from performance_page import write
 

@@ -9,20 +9,24 @@ TASKS = {
     "A": "Propagation to mean, standard deviation and five quantiles of 8 outputs",
     "B": "First and total Sobol' indices of 8 outputs to 12 inputs, with 90% intervals",
 }
+SHORT = {"A": "Propagation", "B": "Sobol' indices"}
 TEXT = """# Speed, and how far intervals can be trusted
 
 Both tables are measured, not promised. `benchmarks/peers.py` runs everything on the same machine, interleaved, and
 accepts a time only if the answers agree; `uv run --group bench python benchmarks/peers.py --write` writes this page
 again. Ratios carry over to other machines, seconds do not.
 
-The model has 12 uncertain inputs and 8 outputs. Our times are warm: the problem is read and compiled. {about}
+The model has 12 uncertain inputs and 8 outputs. Our times are warm: the problem is read and compiled.
+{about}
 
 {speed}
 
 ![Times over those of float32](images/performance.png)
 
 "times" is how many times as long as ours in float32 it takes, and in brackets as ours in float64, which is the default.
-Not all is alike: {differs}.
+Not all is alike:
+
+{differs}
 
 For one run of a few thousand samples what counts is starting Python and JAX. `gpustack-mc run --json --no-files` keeps
 compiled models in your cache folder, imports neither xarray nor pandas, and so is done in about a second.
@@ -53,7 +57,7 @@ def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
              f"{row['ratio']:.3g} ({row['ratio_float64']:.3g})" if "ratio_float64" in row else f"{row['ratio']:.3g}")
             for row in rows if row["task"] == task
         ]  # fmt: skip
-        parts.append(f"**{title}**\n\n" + _table(["samples", "", "time", "times"], cells))
+        parts.append(f"**{task}. {title}**\n\n" + _table(["samples", "", "time", "times"], cells))
     return "\n\n".join(parts)
 
 
@@ -74,7 +78,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     # All packages run at the smaller base of task B only.
     largest["B"] = max((row["n"] for row in rows if row["who"] == "openturns"), default=largest["B"])
     figure = Figure(figsize=(7, 4.2), layout="constrained")
-    for axes, (task, title) in zip(figure.subplots(2, 1), TASKS.items(), strict=True):
+    for axes, task in zip(figure.subplots(2, 1), TASKS, strict=True):
         chosen = [row for row in rows if row["task"] == task and row["n"] == largest[task]][::-1]
         names, ratios = [row["who"] for row in chosen], [row["ratio"] for row in chosen]
         colours = ["#1f6f8b" if name.startswith("ours") else "#9aa5b1" for name in names]
@@ -82,7 +86,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.bar_label(bars, [f"{ratio:.3g}" for ratio in ratios], padding=3, fontsize=8)
         axes.set_xscale("log")
         axes.set_xlim(0.8, max(ratios) * 3)
-        axes.set_title(f"{title}, {largest[task]:,} samples", fontsize=9, loc="left")
+        axes.set_title(f"{SHORT[task]}, {largest[task]:,} samples", fontsize=9, loc="left")
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
     axes.set_xlabel("time over that of ours in float32", fontsize=8)
@@ -93,8 +97,13 @@ def write(speed: Path, coverage: Path, page: Path, picture: Path) -> None:
     """Write the page and its picture from two stored files."""
     found, covered = (json.loads(path.read_text()) for path in (speed, coverage))
     rows = found["rows"]
-    differs = "; ".join(dict.fromkeys(f"{row['who']}: {row['differs']}" for row in rows if row["differs"]))
-    about = "{cores} cores ({machine}), jax {jax}, numpy {numpy}, Python {python}.".format(**found["about"])
+    differs = "\n".join(
+        dict.fromkeys(f"- {row['task']}, {row['who']}: {row['differs']}" for row in rows if row["differs"])
+    )
+    about = (
+        "{cores} cores ({machine}) on which {load:.0f} other programs wanted to run, jax {jax}, numpy {numpy}, Python "
+        "{python}."
+    ).format(**found["about"])
     page.write_text(
         TEXT.format(
             about=about,

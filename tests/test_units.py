@@ -3,7 +3,7 @@
 import pytest
 
 from gpustack_mc.quantities import QUANTITIES
-from gpustack_mc.units import UnitProblem, registry, to_number
+from gpustack_mc.units import _USUAL, UnitProblem, registry, to_number
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,10 @@ def test_refused(text, unit, message):
 @pytest.mark.parametrize("unit", sorted({q.unit for q in QUANTITIES}))
 def test_every_unit_of_the_table_is_known(unit):
     registry().parse_units("dimensionless" if unit == "1" else unit)
+
+
+@pytest.mark.parametrize(("suffix", "unit"), _USUAL)
+def test_usual_units_are_those_of_pint(suffix, unit):
+    expected = registry().Quantity(7.0, suffix).to(unit).magnitude
+    # A conversion by pint goes through base units, with some roundings.
+    assert to_number(f"7 {suffix}", unit, {}) == pytest.approx(float(expected), rel=1e-14)

@@ -200,7 +200,7 @@ class Sampler:
     def simulation(self) -> Simulation:
         """Run what has not been run of the design, and summarise it."""
         self.extend()
-        draws = np.concatenate([np.concatenate(parts, axis=1)[:, : self.kept] for parts in self.drawn], axis=1)
+        draws = self.draws()
         statistics = self.exact(draws) if self.kept == self.design.length else self.streamed(draws)
         count = len(self.names)
         self.progress(1.0)
@@ -215,6 +215,18 @@ class Sampler:
             sensitivity=self.indices() if self.analysed else None,
             precision=self.precision,
         )
+
+    def draws(self) -> np.ndarray:
+        """Draws that are kept, shape (variables, replicates * kept), and the only copy of them."""
+        found = np.empty((len(self.names) + len(self.shape.outputs), self.kept * self.design.replicates))
+        for own, parts in zip(np.split(found, self.design.replicates, axis=1), self.drawn, strict=True):
+            stop = 0
+            for part in parts:
+                piece = part[:, : self.kept - stop]
+                own[:, stop : stop + piece.shape[1]] = piece
+                stop += piece.shape[1]
+            parts[:] = [own]
+        return found
 
     def lengthen(self, samples: int, analysed: int) -> None:
         """Take a design of Sobol' points further, without forgetting what was computed.

@@ -38,6 +38,13 @@ _DIMENSIONS = {
 }
 
 
+# The usual ways to write limits, which a run need not load pint for.
+_USUAL = {
+    ("kUSD", "USD"): 1e3, ("MUSD", "USD"): 1e6, ("d", "day"): 1.0, ("days", "day"): 1.0, ("t", "tCO2e"): 1.0,
+    ("tCO2", "tCO2e"): 1.0, ("GWh", "MWh"): 1e3,
+}  # fmt: skip
+
+
 class UnitProblem(ValueError):
     """A value and its unit do not fit the quantity; the text says why and what to write."""
 
@@ -137,6 +144,8 @@ def _percent(number: float, text: str, unit: str) -> float:
 
 
 def _convert(number: float, suffix: str, text: str, unit: str, rates: Mapping[str, float]) -> float:
+    if suffix == unit or (suffix, unit) in _USUAL:
+        return number * _USUAL.get((suffix, unit), 1.0)
     import pint
 
     ureg = registry()
