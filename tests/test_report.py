@@ -175,9 +175,10 @@ correlations: [{between: [mfu, goodput], rank: 0.5}]
 
 def test_overrides_are_part_of_the_command(scenario_file, llama):
     tree = llama[0].copy()
-    tree.attrs["scenario"] += "\n# --set mfu=0.4\n# --set questions.budget=50 USD"
+    tree.attrs["overrides"] = json.dumps(["mfu=0.4", "questions.budget=50 USD"])
+    tree.attrs["pack_sha256"] = "ab" * 32
     reproduce = report._reproduce(tree, summarizing.summarise(tree))
-    assert reproduce["command"].endswith("--set mfu=0.4 --set 'questions.budget=50 USD'")
+    assert reproduce["command"].endswith("--set mfu=0.4 --set 'questions.budget=50 USD' --priors my-priors")
     assert "--set" not in reproduce["scenario"]
 
 

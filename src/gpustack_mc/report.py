@@ -5,6 +5,7 @@ sources and notes come from files that anyone may have written. The page needs n
 so to the browser; with sliders it runs the one script whose hash it states.
 """
 
+import json
 import shlex
 from collections.abc import Mapping
 from datetime import date
@@ -42,7 +43,6 @@ ORIGINS = {
 # Inputs with a total index below this in every panel are named, not drawn.
 _NEGLIGIBLE = 0.005
 _SENSITIVITY_ROWS = 12
-_OVERRIDE = "# --set "
 
 
 def write(
@@ -365,18 +365,23 @@ def _month(day: str) -> str:
 # ---- how to reproduce --------------------------------------------------------------------------------------------
 
 
+def _overrides(text: Any) -> list[str]:
+    """Return what was laid over the scenario; nothing where a file does not say it in a sound way."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else []
+    except ValueError:
+        return []
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+
 def _reproduce(tree: "xr.DataTree", found: dict[str, Any]) -> dict[str, Any]:
     attrs = tree.attrs
-    lines = attrs["scenario"].split("\n")
-    # Overrides are kept behind the text of the file, one comment each.
-    overrides = []
-    while lines and lines[-1].startswith(_OVERRIDE):
-        overrides.insert(0, lines.pop()[len(_OVERRIDE) :])
-    options = "".join(f" --set {shlex.quote(override)}" for override in overrides)
+    options = "".join(f" --set {shlex.quote(override)}" for override in _overrides(attrs.get("overrides")))
+    options += " --priors my-priors" if attrs.get("pack_sha256") else ""
     options += "" if attrs["design"] == "sobol" else f" --design {attrs['design']}"
     return {
         "command": f"gpustack-mc run scenario.yaml --seed {found['seed']} --samples {found['samples']}{options}",
-        "scenario": "\n".join(lines),
+        "scenario": str(attrs.get("scenario_file", attrs["scenario"])),
         "facts": [
             ("seed", str(found["seed"])),
             ("samples", f"{found['samples']:,}, {attrs['design']} design in {int(attrs['replicates'])} replicates"),
