@@ -362,7 +362,10 @@ def _quantiles(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     count = y.shape[-1]
     rows = y.reshape(-1, count)
-    keys, low, shift = _keys(rows)
+    # Single precision holds nothing above 3e38: larger numbers are put in order by their fractions of the largest.
+    largest = float(np.abs(rows).max())
+    factor = 2.0 ** -int(np.frexp(largest)[1]) if 1e30 < largest < np.inf else 1.0
+    keys, low, shift = _keys(rows if factor == 1.0 else rows * factor)
     ordered = np.sort(keys, axis=-1, kind="stable")
     positions = np.array(PROBABILITIES) * (count - 1)
     below = np.minimum(positions.astype(int), count - 2)
@@ -379,7 +382,7 @@ def _quantiles(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     reach = max(int(1.5 * np.sqrt(count)), 1)
     ends = [np.clip(below + step, 0, count - 1) for step in (-reach, reach)]
     start, stop = (_from_keys(ordered[:, end], low, shift) for end in ends)
-    slopes = (stop - start) * count / (ends[1] - ends[0])
+    slopes = (stop - start) / factor * count / (ends[1] - ends[0])
     return values.reshape(*y.shape[:2], -1), slopes.reshape(*y.shape[:2], -1)
 
 
