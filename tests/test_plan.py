@@ -230,9 +230,9 @@ def test_the_same_seed_writes_the_same_plan(tmp_path):
     [
         (["llama-3-70b", "--set", "cluster.count=8"], "At least 16 such accelerators hold it."),
         (["bloom-176b-running"], "this job runs already"),
-        (["llama-3-70b", "--memory", "80"], "80 has no unit"),
+        (["llama-3-70b", "--memory", "80"], "'80' has no unit"),
         (["llama-3-70b", "--memory", "80 d"], "is a time, but this is an amount of data"),
-        (["llama-3-70b", "--activations", "0 GB"], "--activations: 0 GB is not a limit."),
+        (["llama-3-70b", "--activations", "0 GB"], "--activations: '0 GB' is not a size."),
         (["llama-3-70b", "--bytes-per-param", "2,4"], "--bytes-per-param: '2,4' is not"),
         (["llama-3-70b", "--bytes-per-param", "2,4,nan"], "--bytes-per-param: '2,4,nan' is not"),
         (["llama-3-70b", "--days", "0"], "--days: 0 is no number of first days."),

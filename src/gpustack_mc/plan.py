@@ -220,12 +220,16 @@ def _bytes(text: str | None, option: str) -> float | None:
     """Read a size with its unit."""
     if text is None:
         return None
+    fix = "Write it with one, such as 140 GB."
     try:
         size = units.to_number(text, "byte", {})
+        bare = not any(character.isalpha() for character in text)
     except units.UnitProblem as problem:
-        raise InputError("bad-unit", str(problem), "Write it as 140 GB.", Place(option)) from None
+        raise InputError("bad-unit", str(problem), fix, Place(option)) from None
+    if bare:
+        raise InputError("bad-unit", f"{units.shown(text)} has no unit.", fix, Place(option))
     if not 0 < size < float("inf"):
-        raise InputError("bad-value", f"{units.shown(text)} is no size.", "Write it as 140 GB.", Place(option))
+        raise InputError("bad-value", f"{units.shown(text)} is not a size.", "State one above 0.", Place(option))
     return size
 
 
