@@ -501,7 +501,7 @@ ROOMS = {
         "design",
         "errors",
         "problem",
-        "propagation",
+        "sampling",
         "sobol",
         "sweep_inputs",
         "sweep_spec",

@@ -360,3 +360,9 @@ def test_the_command(spec, tmp_path):
                "-o", str(tmp_path / "out")]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert json.loads(done.stdout)["ran"] == 20 and not done.stderr
+
+
+def test_several_sites_are_refused_with_their_place(spec, tmp_path):
+    text = "schema_version: 1\nbase: two-sites-70b\naxes: {mfu: [0.3, 0.4]}\n"
+    with pytest.raises(InputError, match=r"several sites cannot be swept.*gpustack-mc run"):
+        run(spec(text), tmp_path / "out")

@@ -16,7 +16,7 @@ from gpustack_mc.batch import Cube, Plan
 from gpustack_mc.design import Design, points
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import Problem, Term
-from gpustack_mc.propagation import MOST
+from gpustack_mc.sampling import MOST
 from gpustack_mc.sweep_inputs import Group, Loader, Member, completed, plan_for
 from gpustack_mc.sweep_spec import Sweep
 from gpustack_mc.tallies import PROBABILITIES

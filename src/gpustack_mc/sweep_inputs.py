@@ -438,6 +438,11 @@ def _slots(problem: Problem) -> tuple[Group, dict[str, Kernel]]:
 
     A dense model with a stated size has its size as active parameters, so that it goes with mixtures of experts.
     """
+    if problem.sites is not None:
+        message = "a run that is spread over several sites cannot be swept."
+        raise InputError(
+            "not-in-a-sweep", message, "Run it alone with `gpustack-mc run`.", problem.place(("distributed",))
+        )
     params = problem.inputs["params"].marginal
     rename = {"params": "active_params"} if "active_params" not in problem.inputs and params.is_fixed else {}
     phases = tuple(tuple((name, rename.get(key, key)) for name, key in p.keys.items()) for p in problem.phases)
