@@ -157,7 +157,7 @@ def test_questions_are_answered_as_in_the_result(llama):
 def test_what_was_moved_can_be_stated(llama):
     """The lines that the page gives make the priors that it shows."""
     page = shown(llama[0])
-    moves = {"mfu": (0.4, 0.5), "pue": (1.2, 0.5), "rental_price": (3.0, 0), "electricity_price": (0.05, 0.5)}
+    moves = {"mfu": (0.4, 0.5), "pue": (1.2, 0.5), "rental_price": (3.0, 0), "capex": (4e4, 0.5)}
     program = f"""{page["script"]}
     const data = {page["data"]};
     const x = inputsOf(data);
