@@ -207,7 +207,7 @@ def test_a_light_tail_is_told_as_before(scenario_file):
 
 def test_notes_say_how_often_and_warn(problem):
     assert problem().notes[0] == (
-        "an interruption is expected every 3.8 h at the median rate, every 39 min at its 95% quantile"
+        "an interruption is expected every 3.8 h at the median rate, every 38 min at its 95% quantile"
     )
     assert not any("hardly any work" in note for note in problem().notes)
     # sqrt(2 x 40 s x 3.8 h)
