@@ -9,6 +9,7 @@ import pytest
 
 from gpustack_mc.run import run_scenario
 from gpustack_mc.scenario import load_scenario
+from gpustack_mc.sweep_spec import read_sweep
 
 _SPEC = importlib.util.spec_from_file_location("refresh", Path(__file__).parents[1] / "docs" / "refresh.py")
 refresh = importlib.util.module_from_spec(_SPEC)
@@ -95,7 +96,8 @@ def test_the_scenarios_of_the_documentation_are_sound(scenario_file):
     ]
     assert len(texts) >= 2
     for text in texts:
-        load_scenario(scenario_file(text))
+        is_sweep = re.search("^base:", text, re.MULTILINE)
+        (read_sweep if is_sweep else load_scenario)(scenario_file(text))
 
 
 def test_the_python_examples_run(readme, root, monkeypatch, tmp_path):
