@@ -520,6 +520,7 @@ ROOMS = {
     "sweep_text": {"answering", "formatting", "quantities"},
     "sweep_figures": {"formatting", "pages", "quantities", "sweep_spec"},
     "sweep": {
+        "interruption",
         "cluster",
         "design",
         "errors",

@@ -38,6 +38,14 @@ def test_the_same_bytes_from_the_file_alone(changed):
     assert done.found["variables"] == held + 3
 
 
+@pytest.mark.parametrize("how", [{"precision": "float32"}, {"tolerance": 0.3}])
+def test_precision_and_tolerance_are_those_of_the_result(tmp_path, how):
+    run_scenario("nanochat", samples=1024, out=tmp_path, pictures=(), **how)
+    done = reproduce(tmp_path / "result.nc")
+    # Taken further in steps or at once: sums are put together in another order.
+    assert done.verdict in ("identical", "equal")
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -12,6 +12,7 @@ import sys
 
 EXIT_INTERRUPTED = 130
 WORDS = "interrupted; nothing was written"
+_words = WORDS
 
 
 def arm() -> None:
@@ -22,6 +23,12 @@ def arm() -> None:
             signal.signal(signal.SIGINT, _stop)
 
 
+def say(words: str = WORDS) -> None:
+    """Set what is said when the program is interrupted from now on."""
+    global _words
+    _words = words
+
+
 def _stop(number: int, frame: object) -> None:
     # Imported by nobody yet means that nothing can have been written; importing it here could wait for itself.
     abandon = getattr(sys.modules.get("gpustack_mc.storage"), "abandon", None)
@@ -29,5 +36,5 @@ def _stop(number: int, frame: object) -> None:
         return  # files are changing places: in a moment all is written
     erase = "\r\x1b[K" if os.isatty(2) else ""
     with contextlib.suppress(OSError):
-        os.write(2, f"{erase}{WORDS}\n".encode())
+        os.write(2, f"{erase}{_words}\n".encode())
     os._exit(EXIT_INTERRUPTED)

@@ -2,15 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 
 from gpustack_mc import catalog, pack, yamlfile
-from gpustack_mc.design import make_design
+from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.problem import Problem
-from gpustack_mc.propagation import simulate
+from gpustack_mc.propagation import Precision, Simulation, sampler
 from gpustack_mc.reopening import open_result
 from gpustack_mc.result import to_datatree, versions
 from gpustack_mc.scenario import resolve
@@ -61,7 +61,7 @@ def reproduce(path: Path, calibration: Path | None = None) -> Reproduced:
         design = make_design(samples, method, seed)
     except ValueError as error:
         raise _damaged(path, "a design that is known") from error
-    again = to_datatree(simulate(problem, design))
+    again = to_datatree(_simulated(problem, design, tree, path))
     deviations, identical = _deviations(tree, again)
     worst = max(deviations.values(), default=0.0)
     changed = _changed(tree, again)
@@ -120,6 +120,20 @@ def _problem(tree: "xr.DataTree", path: Path, calibration: Path | None) -> Probl
         raise InputError("other-pack", found, fix, Place(str(path)))
     document = yamlfile.parse(written, str(path))._replace(pack=own)
     return resolve(document, overrides)
+
+
+def _simulated(problem: Problem, design: Design, tree: "xr.DataTree", path: Path) -> Simulation:
+    """Propagate in the precision of the result, with indices from as many points: a tolerance may have taken more."""
+    import jax
+
+    precision = tree.attrs.get("precision")
+    if precision not in get_args(Precision):
+        raise _damaged(path, "its precision")
+    with jax.enable_x64(True):
+        made = sampler(problem, design, precision=precision)
+        if "sensitivity" in tree.children:
+            made.lengthen(design.samples, int(tree["sensitivity"].attrs["samples"]) // design.replicates)
+        return made.simulation()
 
 
 def _damaged(path: Path, what: str) -> InputError:

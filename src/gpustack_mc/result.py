@@ -54,9 +54,9 @@ def to_tree(simulation: Simulation) -> Tree:
     Returns
     -------
     Tree
-        Root attributes: ``gpustack_mc_schema``, ``name``, ``seed``, ``samples``, ``design``, ``draws``, ``scenario``
-        (its YAML text with what was laid over it), ``scenario_sha256``, ``scenario_file`` (the text alone),
-        ``overrides``, ``pack_sha256``, ``versions``, ``basis``, ``questions``, ``published``, ``conditioned_on``,
+        Root attributes: ``gpustack_mc_schema``, ``name``, ``seed``, ``samples``, ``design``, ``precision``, ``draws``,
+        ``scenario`` (its YAML text with what was laid over it), ``scenario_sha256``, ``scenario_file`` (the text
+        alone), ``overrides``, ``pack_sha256``, ``versions``, ``basis``, ``questions``, ``published``, ``conditioned_on``,
         the last five as JSON, because netCDF attributes hold no mappings.
     """
     problem = simulation.problem
@@ -152,6 +152,7 @@ def _root_attributes(simulation: Simulation) -> dict[str, Any]:
         "samples": design.samples,
         "design": design.method,
         "replicates": design.replicates,
+        "precision": simulation.precision,
         "draws": simulation.kept,
         "scenario": problem.text,
         "scenario_sha256": problem.digest,

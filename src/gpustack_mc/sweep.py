@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from gpustack_mc import result, storage, sweep_text
+from gpustack_mc import interruption, result, storage, sweep_text
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import GpustackError, InputError, option_place
 from gpustack_mc.portfolio_spec import PortfolioSpec
@@ -144,17 +144,22 @@ def _compute(store: Store, engine: Engine, scheduler: str, progress: Callable[[f
     missing = store.missing(engine.chunks)
     done = engine.chunks - len(missing)
     progress(done / engine.chunks)
+
+    def kept() -> str:
+        return f"interrupted; {min(done * CHUNK, engine.sweep.count):,} of {engine.sweep.count:,} scenarios are kept."
+
+    again = "Run the same command again to go on."
     try:
+        interruption.say(f"{kept()} {again}")
         for number, chunk in _engine_of(engine, store, scheduler)(missing):
             store.write(number, chunk)
             done += 1
+            interruption.say(f"{kept()} {again}")
             progress(done / engine.chunks)
     except KeyboardInterrupt:
-        kept = min(done * CHUNK, engine.sweep.count)
-        raise InterruptedSweep(
-            "interrupted", f"interrupted; {kept:,} of {engine.sweep.count:,} scenarios are kept.",
-            "Run the same command again to go on."
-        ) from None  # fmt: skip
+        raise InterruptedSweep("interrupted", kept(), again) from None
+    finally:
+        interruption.say()
 
 
 def _engine_of(engine: Engine, store: Store, scheduler: str) -> Compute:
