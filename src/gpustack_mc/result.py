@@ -56,8 +56,8 @@ def to_tree(simulation: Simulation) -> Tree:
     Tree
         Root attributes: ``gpustack_mc_schema``, ``name``, ``seed``, ``samples``, ``design``, ``precision``, ``draws``,
         ``scenario`` (its YAML text with what was laid over it), ``scenario_sha256``, ``scenario_file`` (the text
-        alone), ``overrides``, ``pack_sha256``, ``versions``, ``basis``, ``questions``, ``published``, ``conditioned_on``,
-        the last five as JSON, because netCDF attributes hold no mappings.
+        alone), ``overrides``, ``pack_sha256``, ``versions``, ``basis``, ``questions``, ``published``,
+        ``conditioned_on``, the last five as JSON, because netCDF attributes hold no mappings.
     """
     problem = simulation.problem
     created = {"created_at": datetime.now(UTC).isoformat(timespec="seconds")}
