@@ -17,7 +17,7 @@ _OURS = ".gpustack-mc-"
 _JOURNAL = ".gpustack-mc.journal"
 # Seconds after which a temporary file belongs to nobody: writing takes a few.
 _LEFT_BEHIND = 3600
-_unfinished: list[Path] = []
+_folders: set[Path] = set()
 _made: list[Path] = []
 _changing = False
 
@@ -84,15 +84,15 @@ def replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
     finally:
         for place in temporary:
             place.unlink(missing_ok=True)
-            _unfinished.remove(place)
 
 
 def _temporary(path: Path) -> Path:
     _made.extend(folder for folder in (path.parent, *path.parent.parents) if not folder.exists())
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f"{_OURS}{path.stem[:80]}-", suffix=path.suffix, dir=path.parent)
+    _folders.add(path.parent)
+    prefix = f"{_OURS}{path.stem[:80]}-{os.getpid()}-"
+    handle, name = tempfile.mkstemp(prefix=prefix, suffix=path.suffix, dir=path.parent)
     os.close(handle)
-    _unfinished.append(Path(name))
     return Path(name)
 
 
@@ -100,9 +100,14 @@ def abandon() -> bool:
     """Clear away what is not finished, for a program that is to end now; False while files change places."""
     if _changing:
         return False
-    for left in (*_unfinished, *_made):
+    # By name: a file that was made a moment ago may not be known otherwise yet.
+    for folder in _folders:
+        for left in folder.glob(f"{_OURS}*-{os.getpid()}-*"):
+            with contextlib.suppress(OSError):
+                left.unlink()
+    for folder in _made:
         with contextlib.suppress(OSError):
-            left.rmdir() if left in _made else left.unlink()
+            folder.rmdir()
     return True
 
 
@@ -140,7 +145,6 @@ def _change(temporary: Sequence[Path], paths: Sequence[Path]) -> None:
             os.replace(draft, journal)
         finally:
             draft.unlink(missing_ok=True)
-            _unfinished.remove(draft)
     for place, path in zip(temporary, paths, strict=True):
         os.replace(place, path)
     journal.unlink(missing_ok=True)
