@@ -19,7 +19,9 @@ from gpustack_mc.propagation import simulate
 from gpustack_mc.result import to_datatree
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.sweep import run_sweep
+from gpustack_mc.sweep_statistics import Summarizer
 from gpustack_mc.sweep_store import InterruptedSweep
+from gpustack_mc.tallies import PROBABILITIES
 
 # MFU is stated, so that not even its table differs from that of a single run.
 SPEC = """
@@ -103,8 +105,8 @@ def test_errors_of_quantiles_are_those_of_replicates():
     generator = np.random.default_rng(5)
     errors, values = [], []
     for _ in range(200):
-        y = np.exp(generator.normal(size=(1, 1, 4096)))
-        found = sweep_engine.summaries(y, y, 16)[0, 0]
+        y = np.exp(generator.normal(size=(1, 4096)))
+        found = Summarizer(4096, 16).statistics(y)[0]
         values.append(found[3:8])
         errors.append(found[8:13])
     # 16 replicates tell a standard error to 18%, and the mean of 200 of them to 1.3%; 200 samples tell the truth to 5%:
@@ -113,9 +115,9 @@ def test_errors_of_quantiles_are_those_of_replicates():
 
 
 def test_what_does_not_vary_has_no_spread():
-    y = np.full((1, 2, 256), 0.1)
-    y[0, 1] = 0.0
-    found = sweep_engine.summaries(y, y, 16)[0]
+    y = np.full((2, 256), 0.1)
+    y[1] = 0.0
+    found = Summarizer(256, 16).statistics(y)
     np.testing.assert_array_equal(found[:, 0], [0.1, 0.0])
     np.testing.assert_array_equal(found[:, [1, 2, 8, 9, 10, 11, 12]], 0.0)
     np.testing.assert_array_equal(found[:, 3:8], found[:, :1].repeat(5, axis=1))
@@ -127,15 +129,15 @@ def test_quantiles_are_those_of_numpy(shape, scale):
     """Also beyond single precision, in which the draws are put in order first."""
     generator = np.random.default_rng(0)
     y = {
-        "wide": generator.lognormal(sigma=8, size=(2, 3, 1024)),
-        "mixed signs": generator.normal(size=(2, 3, 1024)),
-        "few values": generator.choice([0.0, 1.0, 2.5], size=(2, 3, 1024)),
-        "one far out": np.concatenate([generator.normal(size=(2, 3, 1023)), np.full((2, 3, 1), 1e30)], axis=2),
+        "wide": generator.lognormal(sigma=8, size=(6, 1024)),
+        "mixed signs": generator.normal(size=(6, 1024)),
+        "few values": generator.choice([0.0, 1.0, 2.5], size=(6, 1024)),
+        "one far out": np.concatenate([generator.normal(size=(6, 1023)), np.full((6, 1), 1e30)], axis=1),
     }[shape] * scale
-    found, _ = sweep_engine._quantiles(y)
-    np.testing.assert_allclose(
-        np.moveaxis(found, -1, 0), np.quantile(y, sweep_engine.PROBABILITIES, axis=-1), rtol=1e-12
-    )
+    found, _, shares = Summarizer(1024, 16)._quantiles(y)
+    np.testing.assert_allclose(found.T, np.quantile(y, PROBABILITIES, axis=-1), rtol=1e-12)
+    below = y.reshape(6, 1, 16, 64) <= found[:, :, None, None]
+    np.testing.assert_array_equal(shares, below.mean(axis=-1))
 
 
 def test_one_compilation_whatever_the_values(spec, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpustack_mc import catalog, priors
-from gpustack_mc.batch import Plan, batch_size, cube, propagate, stacked
+from gpustack_mc.batch import Plan, batch_size, cube, points_of, propagate, stacked
 from gpustack_mc.design import make_design, points
 from gpustack_mc.efficiency import draws, efficiency, planned_run, published_record
 from gpustack_mc.errors import InputError
@@ -14,7 +14,8 @@ from gpustack_mc.mfu_tables import mfu_tables, quantile_table
 from gpustack_mc.priors import Kernel
 from gpustack_mc.propagation import propagate as propagate_one
 from gpustack_mc.scenario import load_scenario, read_document
-from gpustack_mc.sweep_inputs import Loader, applied, completed, plan_for
+from gpustack_mc.sweep_inputs import Loader, applied, completed, terms_of
+from gpustack_mc.sweep_plans import plan_for
 from gpustack_mc.sweep_spec import Axis, Sweep
 
 
@@ -86,7 +87,7 @@ def test_a_template_gives_what_reading_in_full_gives(grid):
             assert kernels[slot].form == expected.form, slot
             for got, array in zip(kernels[slot].arrays, expected.arrays, strict=True):
                 np.testing.assert_array_equal(got, array, err_msg=slot)
-        assert member.problem.questions == problem.questions
+        assert member.asks == terms_of(problem)
         if member.planned:
             row = dict(member.planned.row)
             name = problem.file.cluster.accelerator
@@ -202,7 +203,8 @@ def run(kernels, group, plan, design):
     places = [plan.varying.index(key) for key in group.correlated]
     matrix = np.frombuffer(group.correlation).reshape(len(places), len(places))
     arrays = stacked(plan, kernels, batch_size(design.samples))
-    return np.asarray(propagate(plan, arrays, cube(u, places, matrix)))
+    found = propagate(plan, arrays, points_of(plan, {}, cube(u, places, matrix)))
+    return np.stack(found, axis=1)
 
 
 def test_scenarios_of_many_forms_share_a_shape_and_keep_their_draws():

@@ -3,8 +3,9 @@
 All scenarios of a sweep take their points from the same streams (an input's stream is set by its name), so that their
 differences are not noise, and so that a point and its normal score are made once for all of them. What may differ from
 scenario to scenario, also whether an input is fixed and which formula it has, is an array and not part of the shape:
-for each input all formulas that occur are evaluated and the scenario's own is chosen. A batch always has the same
-number of scenarios, the last one is padded, so that a sweep compiles once.
+for each input all formulas that occur are evaluated and the scenario's own is chosen. An input with one distribution in
+all scenarios of a sweep is drawn once for all of them, and what follows from such inputs alone is computed once for
+each batch. A batch always has the same number of scenarios, the last one is padded, so that a sweep compiles once.
 """
 
 import functools
@@ -21,7 +22,7 @@ from gpustack_mc.priors import Kernel
 from gpustack_mc.shapes import MODEL_INPUTS
 
 # Numbers of one output of a batch: few enough for the processor's cache, enough that a call's own time is nothing.
-BATCH_POINTS = 2**17
+BATCH_POINTS = 2**16
 _BIG = 2.0
 
 
@@ -40,6 +41,8 @@ class Plan(NamedTuple):
         For each phase: parameters of `gpustack_mc.model.phase` and the slot that each takes.
     sizes : tuple of (str, int)
         Number of values of ``discrete`` slots, padded.
+    shared : tuple of str
+        Varying slots that have one and the same distribution in all scenarios.
     """
 
     program: str
@@ -47,6 +50,7 @@ class Plan(NamedTuple):
     slots: tuple[tuple[str, tuple[str, ...]], ...]
     phases: tuple[tuple[tuple[str, str], ...], ...]
     sizes: tuple[tuple[str, int], ...]
+    shared: tuple[str, ...] = ()
 
     @property
     def varying(self) -> tuple[str, ...]:
@@ -65,6 +69,8 @@ def batch_size(samples: int) -> int:
 def stacked(plan: Plan, members: Sequence[Mapping[str, Kernel]], size: int) -> dict[str, Any]:
     """Return the numbers of up to `size` scenarios as arrays with a leading axis of `size`; the last one is repeated.
 
+    Slots that all scenarios share are left out.
+
     Parameters
     ----------
     plan : Plan
@@ -74,7 +80,11 @@ def stacked(plan: Plan, members: Sequence[Mapping[str, Kernel]], size: int) -> d
     """
     padded = [*members, *[members[-1]] * (size - len(members))]
     sizes = dict(plan.sizes)
-    return {key: _slot([one[key] for one in padded], forms, sizes.get(key, 0)) for key, forms in plan.slots}
+    return {
+        key: _slot([one[key] for one in padded], forms, sizes.get(key, 0))
+        for key, forms in plan.slots
+        if key not in plan.shared
+    }
 
 
 def _slot(kernels: Sequence[Kernel], forms: tuple[str, ...], size: int) -> dict[str, Any]:
@@ -116,58 +126,66 @@ def _padded(kernel: Kernel, size: int) -> tuple[np.ndarray, ...]:
 # ---- what is compiled -------------------------------------------------------------------------------------------
 
 
-def _inputs(plan: Plan, arrays: Mapping[str, Any], u: Any, z: Any) -> dict[str, Any]:
-    """Return the draws of the varying slots of one scenario, each of shape (n,)."""
-    rows, forms = {}, dict(plan.slots)
+@functools.partial(jax.jit, static_argnums=0)
+def _shared(forms: tuple[str, ...], kernels: Any, u: Any, z: Any) -> Any:
+    """Return one row of draws for each kernel."""
+    parts = zip(forms, kernels, u, z, strict=True)
+    return tuple(priors.quantile(form, arrays, at, score, jnp, ndtri) for form, arrays, at, score in parts)
+
+
+def _inputs(plan: Plan, arrays: Mapping[str, Any], rows: Mapping[str, Any], u: Any, z: Any) -> dict[str, Any]:
+    """Return the draws of the varying slots of one scenario, each of shape (n,); `rows` are those of shared slots."""
+    found, forms = {}, dict(plan.slots)
     for i, key in enumerate(plan.varying):
+        if key in plan.shared:
+            found[key] = rows[key]
+            continue
         own = arrays[key]
         value = jnp.broadcast_to(own["fixed"], u[i].shape)
         for number, form in enumerate(forms[key], start=1):
             drawn = priors.quantile(form, own[form], u[i], z[i], jnp, ndtri)
             value = jnp.where(own["choice"] == number, drawn, value)
-        rows[key] = value
-    # Without a barrier XLA's CPU backend computes every exp again for each output that uses it.
-    return jax.lax.optimization_barrier(rows)
+        # Without a barrier XLA's CPU backend computes every exp again for each output that uses it. One for each slot:
+        # slots that no wanted output reads are not drawn.
+        found[key] = jax.lax.optimization_barrier(value)
+    return found
 
 
-def _outputs(plan: Plan, arrays: Mapping[str, Any], rows: Mapping[str, Any], n: int) -> Any:
-    """Run the model on one scenario; returns (outputs, n)."""
+def _outputs(plan: Plan, arrays: Mapping[str, Any], rows: Mapping[str, Any], n: int) -> tuple[Any, ...]:
+    """Run the model on one scenario; returns a row of shape (n,) for each output."""
     values = {key: arrays[key]["fixed"] for key, forms in plan.slots if not forms} | dict(rows)
     phases = [{name: values[key] for name, key in phase} for phase in plan.phases]
     found = getattr(model, plan.program)(phases, **{name: values[name] for name in MODEL_INPUTS if name in values})
-    return jnp.stack([jnp.broadcast_to(found[name], (n,)) for name in plan.outputs])
+    return tuple(jnp.broadcast_to(found[name], (n,)) for name in plan.outputs)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _propagate(plan: Plan, arrays: Any, u: Any, z: Any) -> Any:
+def _propagate(plan: Plan, arrays: Any, rows: Any, u: Any, z: Any) -> Any:
     def one(own: Any) -> Any:
-        return _outputs(plan, own, _inputs(plan, own, u, z), u.shape[1])
+        return _outputs(plan, own, _inputs(plan, own, rows, u, z), u.shape[1])
 
+    # Rows of shared slots have no batch axis, and neither has what follows from them alone.
     return jax.vmap(one)(arrays)
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _below(y: Any, limits: Any, replicates: int) -> Any:
-    """Share of the draws of each replicate up to each limit: (batch, outputs, limits, replicates)."""
-    parts = y.reshape(*y.shape[:2], 1, replicates, -1)
-    return (parts <= limits[..., None, None]).mean(axis=-1)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 7))
-def _analyse(plan: Plan, arrays: Any, u_a: Any, z_a: Any, u_b: Any, z_b: Any, masks: Any, replicates: int) -> Any:
+@functools.partial(jax.jit, static_argnums=(0, 5))
+def _analyse(plan: Plan, arrays: Any, points_a: Any, points_b: Any, masks: Any, replicates: int) -> Any:
     """Return pick-freeze sums of one scenario after the other, for each replicate, and the centres of its outputs."""
-    n = u_a.shape[1]
+    n = points_a[1].shape[1]
     varying = plan.varying
 
+    def outputs(own: Any, rows: Any) -> Any:
+        return jnp.stack(_outputs(plan, own, rows, n))
+
     def one(own: Any) -> Any:
-        a, b = _inputs(plan, own, u_a, z_a), _inputs(plan, own, u_b, z_b)
-        y_a, y_b = jax.lax.optimization_barrier((_outputs(plan, own, a, n), _outputs(plan, own, b, n)))
+        a, b = _inputs(plan, own, *points_a), _inputs(plan, own, *points_b)
+        y_a, y_b = jax.lax.optimization_barrier((outputs(own, a), outputs(own, b)))
         centre = y_a.mean(axis=1)
         parts = [_by_replicate(y, replicates) for y in (y_a, y_b)]
 
         def swapped(carry: Any, mask: Any) -> Any:
             mixed = {key: jnp.where(mask[i], b[key], a[key]) for i, key in enumerate(varying)}
-            y = jax.lax.optimization_barrier(_outputs(plan, own, jax.lax.optimization_barrier(mixed), n))
+            y = jax.lax.optimization_barrier(outputs(own, jax.lax.optimization_barrier(mixed)))
             sums = jax.vmap(sobol.swap_sums, in_axes=(0, 0, 0, None))(*parts, _by_replicate(y, replicates), centre)
             return carry, sums
 
@@ -204,28 +222,46 @@ def cube(points: np.ndarray, correlated: Sequence[int] = (), correlation: np.nda
         return Cube(u, z)
 
 
-def propagate(plan: Plan, arrays: Any, points: Cube) -> Any:
-    """Run a batch; returns a device array of float64, shape (batch, outputs, samples)."""
-    with jax.enable_x64(True):
-        return _propagate(plan, arrays, points.u, points.z)
+class Points(NamedTuple):
+    """What all scenarios of a plan draw from.
+
+    Attributes
+    ----------
+    rows : dict of str to array, shape (samples,)
+        Draws of the shared slots.
+    u, z : array, shape (varying, samples)
+        A `Cube`.
+    """
+
+    rows: Any
+    u: Any
+    z: Any
 
 
-def shares_below(y: Any, limits: np.ndarray, replicates: int) -> np.ndarray:
-    """Return the share of each replicate's draws that are at most a limit.
+def points_of(plan: Plan, kernels: Mapping[str, Kernel], points: Cube) -> Points:
+    """Draw the shared slots of a plan.
 
     Parameters
     ----------
-    y : array, shape (batch, outputs, samples)
-        From `propagate`.
-    limits : ndarray, shape (batch, outputs, limits)
-    replicates : int
-
-    Returns
-    -------
-    ndarray, shape (batch, outputs, limits, replicates)
+    plan : Plan
+    kernels : mapping
+        Of the shared slots.
+    points : Cube
     """
+    if not plan.shared:
+        return Points({}, *points)
+    sizes, where = dict(plan.sizes), np.array([plan.varying.index(key) for key in plan.shared])
+    forms = tuple(kernels[key].form for key in plan.shared)
+    arrays = tuple(_padded(kernels[key], sizes.get(key, 0)) for key in plan.shared)
     with jax.enable_x64(True):
-        return np.asarray(_below(y, limits, replicates))
+        drawn = _shared(forms, arrays, points.u[where], points.z[where])
+        return Points(dict(zip(plan.shared, drawn, strict=True)), *points)
+
+
+def propagate(plan: Plan, arrays: Any, points: Points) -> list[np.ndarray]:
+    """Run a batch; returns draws of float64, shape (batch, samples), for each output."""
+    with jax.enable_x64(True):
+        return [np.asarray(part) for part in _propagate(plan, arrays, *points)]
 
 
 class BatchSums(NamedTuple):
@@ -245,7 +281,7 @@ class BatchSums(NamedTuple):
     swap: sobol.SwapSums
 
 
-def analyse(plan: Plan, arrays: Any, a: Cube, b: Cube, masks: np.ndarray, replicates: int) -> BatchSums:
+def analyse(plan: Plan, arrays: Any, a: Points, b: Points, masks: np.ndarray, replicates: int) -> BatchSums:
     """Run a batch on A, on B and on A with each block of slots from B.
 
     Parameters
@@ -253,5 +289,5 @@ def analyse(plan: Plan, arrays: Any, a: Cube, b: Cube, masks: np.ndarray, replic
     masks : ndarray of bool, shape (blocks, varying)
     """
     with jax.enable_x64(True):
-        centre, base, swap = _analyse(plan, arrays, *a, *b, masks, replicates)
+        centre, base, swap = _analyse(plan, arrays, tuple(a), tuple(b), masks, replicates)
         return BatchSums(np.asarray(centre), jax.tree.map(np.asarray, base), jax.tree.map(np.asarray, swap))

@@ -7,6 +7,7 @@ regressions on them, and in its predicted MFU, which is made for a whole chunk a
 that runs, phases, a prior pack) is read in full.
 """
 
+import datetime
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,18 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from gpustack_mc import catalog, priors, schema
-from gpustack_mc.batch import Plan
+from gpustack_mc import answering, catalog, priors, schema
 from gpustack_mc.efficiency import Efficiency, efficiency, planned_run
 from gpustack_mc.errors import InputError
 from gpustack_mc.facts import covariates, facts_of, medians
 from gpustack_mc.mfu_tables import mfu_tables
 from gpustack_mc.priors import Kernel, StatementError
-from gpustack_mc.problem import PHASE_KEYS, Problem
+from gpustack_mc.problem import PHASE_KEYS, Problem, Term
 from gpustack_mc.quantities import BY_NAME, DIMENSION, INPUTS, Quantity
 from gpustack_mc.scenario import resolve
 from gpustack_mc.shapes import MODEL_INPUTS, dimension
 from gpustack_mc.statements import Statements
+from gpustack_mc.sweep_plans import Group, Member, Planned, Survey, same, size_of
 from gpustack_mc.sweep_spec import Setting, Sweep
 from gpustack_mc.yamlfile import Document, Path_
 
@@ -38,63 +39,10 @@ _WORKLOAD: dict[Path_, str] = {
 # Stated, these change what the priors and the prediction of MFU are asked for.
 _STRUCTURAL = ("peak_flop_per_s", "tdp", "interruption_rate")
 _DIVISORS = ("mfu", "goodput", "lifetime", "fleet_utilization", "serving_throughput")
-MOST_TEMPLATES = 1000
+# Of 20 kB each.
+MOST_TEMPLATES = 5000
 MOST_STATED = 20_000
 _VALUE = TypeAdapter(schema.Value)
-
-
-class Group(NamedTuple):
-    """What scenarios have in common that are propagated together.
-
-    Attributes
-    ----------
-    program : str
-    outputs : tuple of str
-        Outputs that they have.
-    slots : tuple of str
-        Inputs that the model reads, in the order of the table of quantities.
-    phases : tuple of tuple of (str, str)
-    streams : tuple of int
-        Dimension of the design of each slot; its name is the slot's.
-    correlated : tuple of str
-    correlation : bytes
-        Of float64, k x k.
-    """
-
-    program: str
-    outputs: tuple[str, ...]
-    slots: tuple[str, ...]
-    phases: tuple[tuple[tuple[str, str], ...], ...]
-    streams: tuple[int, ...]
-    correlated: tuple[str, ...]
-    correlation: bytes
-
-
-class Planned(NamedTuple):
-    """A run whose MFU is to be predicted; see `gpustack_mc.mfu_tables`."""
-
-    row: tuple[tuple[str, Any], ...]
-    peak: float
-    clean: bool
-
-
-class Member(NamedTuple):
-    """One scenario, ready for a batch.
-
-    Attributes
-    ----------
-    group : Group
-    kernels : dict of str to Kernel
-        By slot; without ``mfu`` where it is still to be predicted.
-    planned : Planned or None
-    problem : Problem
-        For its questions; numbers of its inputs may be those of another scenario of the template.
-    """
-
-    group: Group
-    kernels: dict[str, Kernel]
-    planned: Planned | None
-    problem: Problem
 
 
 class _Regression(NamedTuple):
@@ -104,7 +52,9 @@ class _Regression(NamedTuple):
 
 
 class _Template(NamedTuple):
-    problem: Problem
+    file: schema.ScenarioFile
+    year: int | None
+    asks: dict[str, tuple[Term, ...]]
     group: Group
     kernels: dict[str, Kernel]
     regressions: tuple[_Regression, ...]
@@ -159,6 +109,7 @@ class Loader:
         self.templates: OrderedDict[Any, _Template] = OrderedDict()
         self.stated: OrderedDict[Any, Kernel | None] = OrderedDict()
         self.goodputs: dict[bool, Efficiency] = {}
+        self.interned: Mapping[Group, Mapping[str, Kernel]] = {}
         data = self.document.data if isinstance(self.document.data, dict) else {}
         workload = data.get("workload")
         phases = isinstance(workload, dict) and "phases" in workload
@@ -220,6 +171,9 @@ class Loader:
                 rest.append((path, kernel.form == "fixed"))
             elif path[:2] in (("workload", "phases"), ("observed",)) or path[0] == "observed":
                 return None
+            elif path == ("date",) and isinstance(value, str):
+                # Priors know years, so that runs of one year have one template; what is no date has its own.
+                rest.append((path, _year(value) or value))
             else:
                 rest.append((path, repr(value)))
         if not all(_possible(name, value) for name, value in numbers.items()):
@@ -285,9 +239,11 @@ class Loader:
         if predicted:
             kernels.pop("mfu")
         return _Template(
-            problem,
+            file,
+            problem.year,
+            terms_of(problem),
             group,
-            kernels,
+            self._common(group, kernels),
             tuple(_regressions(problem, accelerator)),
             middle,
             planned_run(file, accelerator, middle, problem.year) if predicted else None,
@@ -320,11 +276,11 @@ class Loader:
             own = {"params_active": middle.get("active_params", middle["params"]), "tokens": middle["tokens"],
                    "n_accelerators": middle["accelerator_count"]}  # fmt: skip
             planned = Planned(tuple((template.row | own).items()), middle["peak_flop_per_s"], template.clean)
-        return Member(template.group, kernels, planned, template.problem)
+        return Member(template.group, kernels, planned, template.asks)
 
     @staticmethod
     def _covariates(template: _Template, middle: Mapping[str, float]) -> dict[str, float]:
-        file = template.problem.file
+        file = template.file
         moe = file.workload.architecture
         return covariates(
             params=middle["params"],
@@ -334,23 +290,25 @@ class Loader:
             moe=file.workload.active_params is not None if moe is None else moe == "moe",
             precision=file.cluster.precision,
             accelerator=template.accelerator,
-            year=template.problem.year,
+            year=template.year,
         )
 
     # ---- all of them ----
 
-    def plans(self, outputs: Sequence[str]) -> dict[Group, Plan]:
-        """Return the plans of the whole sweep: which formulas each input has in some scenario.
+    def survey(self) -> Survey:
+        """Go through all scenarios and collect what occurs, and what all share.
 
-        Scenarios that are wrong, or must be read in full, are left out; `plan_for` takes them in.
+        Scenarios that are wrong, or must be read in full, are left out; `sweep_plans.plan_for` takes them in.
         """
-        forms: dict[Group, dict[str, dict[str, int]]] = {}
+        survey = Survey()
         seen: set[Any] = set()
         for number in range(self.sweep.count):
             split = self._split(self.sweep.settings(number))
             if split is None:
                 continue
-            mark = (split[2], tuple(sorted((name, k.form, _size(k)) for name, k in split[1].items())))
+            numbers, stated, key = split
+            survey.state(stated)
+            mark = (key, bool(numbers), tuple(sorted((name, k.form, size_of(k)) for name, k in stated.items())))
             if mark in seen:
                 continue
             try:
@@ -358,48 +316,22 @@ class Loader:
             except InputError:
                 continue
             seen.add(mark)
-            _note(forms.setdefault(member.group, {}), member)
-        return {group: _plan(group, found, outputs) for group, found in forms.items()}
+            # Other numbers make other predictions from a regression.
+            own = [slot for slot, *_ in self._template(key, number).regressions] if numbers else []
+            survey.add(member, own)
+        self.interned = survey.shared()
+        for known, template in self.templates.items():
+            self.templates[known] = template._replace(kernels=self._common(template.group, template.kernels))
+        return survey
+
+    def _common(self, group: Group, kernels: dict[str, Kernel]) -> dict[str, Kernel]:
+        """Return kernels in which those that all scenarios share are the same objects, so that they compare at once."""
+        shared = self.interned.get(group, {})
+        return {key: shared[key] if key in shared and same(k, shared[key]) else k for key, k in kernels.items()}
 
 
 _MIDDLE = ("params", "active_params", "tokens", "accelerator_count", "peak_flop_per_s")
 _ORDER = {name: i for i, name in enumerate(BY_NAME)}
-
-
-def plan_for(group: Group, members: Sequence[Member], known: Mapping[Group, Plan], outputs: Sequence[str]) -> Plan:
-    """Return the plan of a group, widened where some member has a formula that the sweep's plan does not know."""
-    forms: dict[str, dict[str, int]] = {}
-    if group in known:
-        sizes = dict(known[group].sizes)
-        forms = {key: {form: sizes.get(key, 0) for form in some} for key, some in known[group].slots}
-    for member in members:
-        _note(forms, member)
-    return _plan(group, forms, outputs)
-
-
-def _note(forms: dict[str, dict[str, int]], member: Member) -> None:
-    for key in member.group.slots:
-        # A prediction of MFU is a table.
-        kernel = member.kernels.get(key)
-        form, size = (kernel.form, _size(kernel)) if kernel else ("table", 0)
-        if form != "fixed":
-            found = forms.setdefault(key, {})
-            found[form] = max(found.get(form, 0), size)
-
-
-def _size(kernel: Kernel) -> int:
-    """Number of values of a discrete distribution, to the next power of two, so that few shapes occur."""
-    return 1 << (len(kernel.arrays[1]) - 1).bit_length() if kernel.form == "discrete" else 0
-
-
-def _plan(group: Group, forms: Mapping[str, Mapping[str, int]], outputs: Sequence[str]) -> Plan:
-    return Plan(
-        group.program,
-        tuple(name for name in outputs if name in group.outputs),
-        tuple((key, tuple(sorted(forms.get(key, ())))) for key in group.slots),
-        group.phases,
-        tuple((key, forms[key]["discrete"]) for key in group.slots if "discrete" in forms.get(key, ())),
-    )
 
 
 def completed(members: Sequence[Member]) -> list[dict[str, Kernel]]:
@@ -430,7 +362,7 @@ def completed(members: Sequence[Member]) -> list[dict[str, Kernel]]:
 
 def _whole(problem: Problem) -> Member:
     group, kernels = _slots(problem)
-    return Member(group, kernels, None, problem)
+    return Member(group, kernels, None, terms_of(problem))
 
 
 def _slots(problem: Problem) -> tuple[Group, dict[str, Kernel]]:
@@ -482,6 +414,19 @@ def _is_clean(file: schema.ScenarioFile) -> bool:
 
 def _fixed(value: float) -> Kernel:
     return Kernel("fixed", (np.asarray(value),))
+
+
+def _year(text: str) -> str | None:
+    try:
+        return str(datetime.date.fromisoformat(text).year) if len(text) == 10 and text.isascii() else None
+    except ValueError:
+        return None
+
+
+def terms_of(problem: Problem) -> dict[str, tuple[Term, ...]]:
+    """Return what a scenario asks, by the name of the question, as comparisons that must all hold."""
+    limits = answering.limits_as_terms(problem.questions, problem.file.ownership)
+    return limits | {asked.text: asked.terms for asked in problem.asked}
 
 
 def _plain(value: Any) -> bool:

@@ -20,9 +20,10 @@ import xarray as xr
 from gpustack_mc import catalog, result, storage
 from gpustack_mc.errors import GpustackError, InputError, Place
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.sweep_engine import INDICES, STATISTICS, Chunk, Engine, Settings
+from gpustack_mc.sweep_engine import INDICES, Chunk, Engine, Settings
 from gpustack_mc.sweep_spec import Sweep, shown
 from gpustack_mc.sweep_table import REPORTED
+from gpustack_mc.tallies import STATISTICS
 
 SCHEMA_VERSION = 1
 RESULT, TABLE, CHANCES, SKIPPED, RECORD = "sweep.nc", "sweep.csv", "probabilities.csv", "skipped.csv", "sweep.json"
