@@ -275,8 +275,8 @@ ROOMS = {
     "validation_figures": {"scoring", "pages"},
     "compilation": set(),
     "coupling": {"catalog", "efficiency", "errors", "facts", "problem", "propagation"},
-    "batches": {"compilation", "kernels", "propagation"},
-    "paired": {"batches", "coupling", "design", "problem", "quantities", "sobol", "propagation"},
+    "same_shape": {"compilation", "kernels", "propagation"},
+    "paired": {"same_shape", "coupling", "design", "problem", "quantities", "sobol", "propagation"},
     "comparison": {"paired", "priors", "problem", "quantities", "result", "sobol", "tallies"},
     "comparing": {
         "comparison",
@@ -459,7 +459,10 @@ ROOMS = {
     "plan_pages": {"memory", "plan_text", "quantities", "report", "summarizing"},
     "solve_text": {"conditions", "formatting", "problem", "quantities"},
     "solve_figure": {"pages", "solve_text"},
-    "batch": {"model", "priors", "shapes", "sobol"},
+    "sweep_model": {"model", "priors", "shapes", "sobol"},
+    "sweep_plans": {"priors", "problem", "sweep_model"},
+    "sweep_statistics": {"sampling", "sobol", "tallies"},
+    "sweep_zarr": {"errors"},
     "mfu_tables": {"catalog", "efficiency", "fits", "priors"},
     "portfolio_spec": {"errors", "problem"},
     "portfolio": {"comparison", "conditions", "design", "paired", "portfolio_spec", "problem", "quantities", "sobol"},
@@ -478,7 +481,7 @@ ROOMS = {
     },
     "sweep_table": {"errors", "run_table", "schema", "yamlfile"},
     "sweep_inputs": {
-        "batch",
+        "answering",
         "catalog",
         "efficiency",
         "errors",
@@ -491,20 +494,23 @@ ROOMS = {
         "schema",
         "shapes",
         "statements",
+        "sweep_plans",
         "sweep_spec",
         "yamlfile",
     },
     "sweep_engine": {
-        "answering",
-        "batch",
         "conditions",
         "design",
         "errors",
+        "priors",
         "problem",
         "sampling",
         "sobol",
         "sweep_inputs",
+        "sweep_model",
+        "sweep_plans",
         "sweep_spec",
+        "sweep_statistics",
         "tallies",
     },
     "sweep_store": {
@@ -516,6 +522,7 @@ ROOMS = {
         "sweep_engine",
         "sweep_spec",
         "sweep_table",
+        "tallies",
     },
     "sweep_text": {"answering", "formatting", "quantities"},
     "sweep_figures": {"formatting", "pages", "quantities", "sweep_spec"},
@@ -534,6 +541,7 @@ ROOMS = {
         "sweep_spec",
         "sweep_store",
         "sweep_text",
+        "sweep_zarr",
     },
     "cluster": {"catalog", "errors", "result", "sweep_engine"},
 }
@@ -575,7 +583,7 @@ def test_only_one_module_compiles_and_one_for_many_scenarios(root):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         )
     }
-    assert users == {"compilation", "batch"}
+    assert users == {"compilation", "sweep_model"}
 
 
 def loaded_after(code: str) -> set[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gpustack_mc import answering, batch, sweep_engine, sweep_figures, sweep_store
+from gpustack_mc import answering, sweep_engine, sweep_figures, sweep_model, sweep_store
 from gpustack_mc import sweep as sweeps
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import GpustackError, InputError
@@ -142,7 +142,7 @@ def test_quantiles_are_those_of_numpy(shape, scale):
 
 def test_one_compilation_whatever_the_values(spec, tmp_path):
     run(spec(), tmp_path / "first")
-    before = batch._propagate._cache_size()
+    before = sweep_model._propagate._cache_size()
     other = (
         SPEC.replace("0.4,", "0.2,")
         .replace("from: 1024", "from: 2048")
@@ -150,7 +150,7 @@ def test_one_compilation_whatever_the_values(spec, tmp_path):
         .replace("points: 5", "points: 9")
     )
     done = run(spec(other), tmp_path / "other")
-    assert batch._propagate._cache_size() == before and done.summary["scenarios"] == 36
+    assert sweep_model._propagate._cache_size() == before and done.summary["scenarios"] == 36
 
 
 def test_the_files_of_a_sweep(done):
@@ -253,6 +253,58 @@ def test_the_folder_of_an_interrupted_other_sweep_is_not_touched(spec, tmp_path)
     elsewhere(spec(), tmp_path / "out", "kill")
     with pytest.raises(InputError, match="another sweep"):
         run(spec(SPEC.replace("0.4", "0.41")), tmp_path / "out")
+
+
+def test_zarr_holds_the_numbers_of_netcdf_and_its_bytes_are_those_of_an_uninterrupted_sweep(
+    spec, tmp_path, monkeypatch
+):
+    pytest.importorskip("zarr", reason="needs gpustack-mc[zarr]")
+
+    def files(folder: Path) -> dict[str, bytes]:
+        return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*"))
+                if p.is_file() and p.name != "sweep.json"}  # fmt: skip
+
+    path = spec()
+    run(path, tmp_path / "netcdf")
+    done = run(path, tmp_path / "whole", form="zarr")
+    assert done.summary["files"][0].endswith("sweep.zarr") and not (tmp_path / "whole" / "sweep.nc").exists()
+    with (
+        xr.open_zarr(tmp_path / "whole" / "sweep.zarr", chunks=None) as zarr,
+        xr.open_dataset(tmp_path / "netcdf" / "sweep.nc") as netcdf,
+    ):
+        assert zarr["value"].encoding["chunks"][0] == CHUNK
+        # Texts come back as other types of texts.
+        texts = {
+            name: zarr[name].astype(netcdf[name].dtype) for name in zarr.variables if zarr[name].dtype.kind in "TU"
+        }
+        xr.testing.assert_equal(zarr.assign(texts), netcdf)
+        other = {"sweep_sha256"}
+        assert {k: v for k, v in zarr.attrs.items() if k not in other} == {
+            k: v for k, v in netcdf.attrs.items() if k not in other
+        }
+
+    # Stopped while the store is written, after some of its parts.
+    to_zarr = xr.Dataset.to_zarr
+
+    def stopped(self, *arguments, **more):
+        to_zarr(self, *arguments, **more)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(GpustackError, match=r"No space left on device.*is kept"):
+        patched.setattr(xr.Dataset, "to_zarr", stopped)
+        run(path, tmp_path / "again", form="zarr")
+    assert [p.name for p in (tmp_path / "again").iterdir()] == ["chunks"]
+    run(path, tmp_path / "again", form="zarr")
+    assert files(tmp_path / "whole") == files(tmp_path / "again")
+    with pytest.raises(InputError, match="other settings"):
+        run(path, tmp_path / "whole")
+
+
+def test_without_zarr_the_error_says_what_to_install(spec, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(InputError, match=r"gpustack-mc\[zarr\]"):
+        run(spec(), tmp_path / "out", form="zarr")
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_done_is_not_done_again(spec, tmp_path, monkeypatch):

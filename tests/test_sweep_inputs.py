@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from gpustack_mc import catalog, priors
-from gpustack_mc.batch import Plan, batch_size, cube, points_of, propagate, stacked
 from gpustack_mc.design import make_design, points
 from gpustack_mc.efficiency import draws, efficiency, planned_run, published_record
 from gpustack_mc.errors import InputError
@@ -15,6 +14,7 @@ from gpustack_mc.priors import Kernel
 from gpustack_mc.propagation import propagate as propagate_one
 from gpustack_mc.scenario import load_scenario, read_document
 from gpustack_mc.sweep_inputs import Loader, applied, completed, terms_of
+from gpustack_mc.sweep_model import Plan, batch_size, cube, points_of, propagate, stacked
 from gpustack_mc.sweep_plans import plan_for
 from gpustack_mc.sweep_spec import Axis, Sweep
 

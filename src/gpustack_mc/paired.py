@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpustack_mc import sobol
-from gpustack_mc.batches import SIZE, Batch
 from gpustack_mc.coupling import Coupling, couple, identity
 from gpustack_mc.design import DIMENSION_LIMIT, Design, points
 from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import Propagation
+from gpustack_mc.same_shape import SIZE, Batch
 
 # Points of each replicate that also run pick-freeze: 16 replicates give 32,768 base samples, an error near 0.02.
 ANALYSED_POINTS = 2**11

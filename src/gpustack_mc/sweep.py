@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from gpustack_mc import interruption, result, storage, sweep_text
+from gpustack_mc import interruption, result, storage, sweep_text, sweep_zarr
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import GpustackError, InputError, option_place
 from gpustack_mc.portfolio_spec import PortfolioSpec
@@ -18,7 +18,7 @@ from gpustack_mc.sweep_store import (
     CHANCES,
     MOST_DRAWS,
     RECORD,
-    RESULT,
+    RESULTS,
     SKIPPED,
     TABLE,
     InterruptedSweep,
@@ -54,6 +54,7 @@ def run_sweep(
     with_plots: bool = True,
     calibration: Path | None = None,
     scheduler: str = "",
+    form: str = "netcdf",
     progress: Callable[[float], None] = lambda share: None,
 ) -> Done:
     """Run all scenarios of a sweep; go on where an interrupted one was.
@@ -82,6 +83,8 @@ def run_sweep(
         A prior pack, see `gpustack_mc.pack`.
     scheduler : str
         Address of a Dask scheduler whose workers run the chunks.
+    form : {"netcdf", "zarr"}
+        Of the dataset.
     progress : callable
         Called with the share of the scenarios that are done.
 
@@ -102,7 +105,9 @@ def run_sweep(
     settings = Settings(_design(samples, seed), sensitivity, draws)
     _require_room(sweep, settings)
     folder = out if out is not None else Path("reports") / storage.slug(f"sweep {storage.stem(source, sweep.name)}")
-    store = Store(folder, digest_of(sweep, settings))
+    if form == "zarr":
+        sweep_zarr.require_zarr()
+    store = Store(folder, digest_of(sweep, settings, form), form)
     store.open()
     if store.complete:
         summary = json.loads((folder / RECORD).read_text(encoding="utf-8"))
@@ -177,10 +182,11 @@ def _finish(store: Store, engine: Engine, with_plots: bool, limits: dict[str, fl
     dataset, skipped = gathered(store, engine)
     if len(skipped) >= engine.sweep.count + len(engine.sweep.unread):
         raise InputError("no-scenario", f"no scenario could be run; the first: {skipped[0].reason}")
-    names = [RESULT, TABLE, *([CHANCES] if engine.layout.questions else []), *([SKIPPED] if skipped else [])]
+    names = [TABLE, *([CHANCES] if engine.layout.questions else []), *([SKIPPED] if skipped else [])]
     pictures = _pictures(dataset) if with_plots else {}
     files = [store.folder / name for name in (*names, *pictures, RECORD)]
-    summary = _summary(dataset, skipped, engine, store) | {"files": [str(file) for file in files]}
+    result_file = store.folder / store.result
+    summary = _summary(dataset, skipped, engine, store) | {"files": [str(file) for file in (result_file, *files)]}
     if engine.sweep.portfolio is not None:
         from gpustack_mc import portfolio
 
@@ -188,9 +194,14 @@ def _finish(store: Store, engine: Engine, with_plots: bool, limits: dict[str, fl
         problems = [engine.loader.problem(int(number)) for number in running]
         summary["portfolio"] = portfolio.totals(problems, engine.settings.design, engine.sweep.portfolio, limits)
     try:
-        with storage.replacing_all(files) as written:
-            paths = dict(zip([file.name for file in files], written, strict=True))
-            write_dataset(dataset, paths[RESULT])
+        is_file = store.result == RESULTS["netcdf"]
+        wanted = [result_file, *files] if is_file else files
+        with storage.replacing_all(wanted) as written:
+            paths = dict(zip([file.name for file in wanted], written, strict=True))
+            if is_file:
+                write_dataset(dataset, paths[store.result])
+            else:
+                sweep_zarr.write_zarr(dataset, result_file, CHUNK)
             write_tables(dataset, skipped, paths)
             for name, figure in pictures.items():
                 from gpustack_mc import pages

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import batch, conditions, sobol
-from gpustack_mc.batch import Cube, Plan, Points
+from gpustack_mc import conditions, sobol, sweep_model
 from gpustack_mc.design import Design, points
 from gpustack_mc.errors import InputError
 from gpustack_mc.priors import Kernel
 from gpustack_mc.problem import Problem, Term
 from gpustack_mc.sampling import MOST
 from gpustack_mc.sweep_inputs import Loader, completed, terms_of
+from gpustack_mc.sweep_model import Cube, Plan, Points
 from gpustack_mc.sweep_plans import Group, Member, plan_for
 from gpustack_mc.sweep_spec import Sweep
 from gpustack_mc.sweep_statistics import Summarizer
@@ -175,7 +175,7 @@ class Engine:
                 reasons[place] = reason_of(error)
                 continue
             groups.setdefault(member.group, []).append((place, member))
-        size = batch.batch_size(self.settings.design.samples)
+        size = sweep_model.batch_size(self.settings.design.samples)
         works = []
         for group, found in groups.items():
             members = [member for _, member in found]
@@ -185,7 +185,7 @@ class Engine:
                 part = slice(start, start + size)
                 places = [place for place, _ in found[part]]
                 asks = [member.asks for member in members[part]]
-                works.append(_Work(places, asks, plan, group, batch.stacked(plan, kernels[part], size)))
+                works.append(_Work(places, asks, plan, group, sweep_model.stacked(plan, kernels[part], size)))
         return works, reasons
 
     # ---- running ----
@@ -201,7 +201,7 @@ class Engine:
                                 for replicate in range(design.replicates)], axis=1)  # fmt: skip
             places = [plan.varying.index(name) for name in group.correlated]
             matrix = np.frombuffer(group.correlation).reshape(len(places), len(places))
-            return batch.cube(u, places, matrix)
+            return sweep_model.cube(u, places, matrix)
 
         return self._kept(self.cubes, (plan.varying, group.streams, group.correlated, group.correlation, block), made)
 
@@ -209,7 +209,7 @@ class Engine:
         """Return what scenarios of a plan draw from, made once."""
         kernels = self.layout.plans[group][1] if plan.shared else {}
         return self._kept(self.points, (plan, group, block),
-                          lambda: batch.points_of(plan, kernels, self.cube(plan, group, block)))  # fmt: skip
+                          lambda: sweep_model.points_of(plan, kernels, self.cube(plan, group, block)))  # fmt: skip
 
     def _kept(self, known: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
         """Return what was made for a key; only so many are kept, because each takes megabytes."""
@@ -223,7 +223,7 @@ class Engine:
     def run(self, work: _Work, results: Chunk) -> None:
         """Run one batch and put its results in their places."""
         design, plan = self.settings.design, work.plan
-        found = batch.propagate(plan, work.arrays, self.points_of(plan, work.group))
+        found = sweep_model.propagate(plan, work.arrays, self.points_of(plan, work.group))
         rows = [plan.outputs.index(name) for name in self.layout.outputs if name in plan.outputs]
         having = [i for i, name in enumerate(self.layout.outputs) if name in plan.outputs]
         summarizer = Summarizer(design.samples, design.replicates)
@@ -254,7 +254,7 @@ class Engine:
         blocks = _blocks(group, plan)
         masks = np.array([[key in keys for key in plan.varying] for keys in blocks.values()])
         points = (self.points_of(plan, group, block) for block in (0, 1))
-        sums = batch.analyse(plan, work.arrays, *points, masks, self.settings.design.replicates)
+        sums = sweep_model.analyse(plan, work.arrays, *points, masks, self.settings.design.replicates)
         found = []
         for k in range(len(work.places)):
             base = sobol.VarianceSums(*(np.asarray(part)[k] for part in sums.base))
@@ -267,7 +267,10 @@ class Engine:
 
     def empty(self, chunk: int) -> Chunk:
         """Return results of a chunk in which nothing was run."""
-        count = min((chunk + 1) * CHUNK, self.sweep.count) - chunk * CHUNK
+        return self.blank(min((chunk + 1) * CHUNK, self.sweep.count) - chunk * CHUNK)
+
+    def blank(self, count: int) -> Chunk:
+        """Return results of scenarios none of which was run."""
         outputs, layout = len(self.layout.outputs), self.layout
         samples = self.settings.design.samples if self.settings.draws else 0
         return Chunk(

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc.batch import Plan
 from gpustack_mc.priors import Kernel
 from gpustack_mc.problem import Term
+from gpustack_mc.sweep_model import Plan
 
 
 class Group(NamedTuple):

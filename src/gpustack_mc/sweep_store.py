@@ -26,7 +26,8 @@ from gpustack_mc.sweep_table import REPORTED
 from gpustack_mc.tallies import STATISTICS
 
 SCHEMA_VERSION = 1
-RESULT, TABLE, CHANCES, SKIPPED, RECORD = "sweep.nc", "sweep.csv", "probabilities.csv", "skipped.csv", "sweep.json"
+RESULTS = {"netcdf": "sweep.nc", "zarr": "sweep.zarr"}
+TABLE, CHANCES, SKIPPED, RECORD = "sweep.csv", "probabilities.csv", "skipped.csv", "sweep.json"
 CHUNKS = "chunks"
 MANIFEST = "manifest.json"
 MOST_DRAWS = 2**28
@@ -46,8 +47,8 @@ class Skip(NamedTuple):
     reason: str
 
 
-def digest_of(sweep: Sweep, settings: Settings) -> str:
-    """Return the SHA-256 of everything that the numbers of a sweep depend on."""
+def digest_of(sweep: Sweep, settings: Settings, form: str = "netcdf") -> str:
+    """Return the SHA-256 of everything that the files of a sweep depend on."""
     said = {
         "schema_version": SCHEMA_VERSION,
         "text": sweep.text,
@@ -58,6 +59,7 @@ def digest_of(sweep: Sweep, settings: Settings) -> str:
         "priors": catalog.priors_digest(),
         "pack": sweep.document.pack.digest if sweep.document.pack else "",
         "versions": result.versions(),
+        "form": form,
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
@@ -70,16 +72,18 @@ class Store:
     folder : Path
     digest : str
         From `digest_of`.
+    form : str
+        Of the dataset, one of `RESULTS`.
     """
 
-    def __init__(self, folder: Path, digest: str):
-        self.folder, self.digest = folder, digest
+    def __init__(self, folder: Path, digest: str, form: str = "netcdf"):
+        self.folder, self.digest, self.result = folder, digest, RESULTS[form]
         self.chunks = folder / CHUNKS
 
     @property
     def complete(self) -> bool:
         """Whether the sweep is done."""
-        return (self.folder / RECORD).is_file() and (self.folder / RESULT).is_file()
+        return (self.folder / RECORD).is_file() and (self.folder / self.result).exists()
 
     def open(self) -> None:
         """Make sure that the folder is this sweep's, or make it so.
@@ -95,7 +99,7 @@ class Store:
             if path.is_file():
                 self._require_own(path)
         if not self.complete:
-            left = [name for name in (RESULT, TABLE) if (self.folder / name).exists()]
+            left = [name for name in (*RESULTS.values(), TABLE) if (self.folder / name).exists()]
             if left and not (self.chunks / MANIFEST).is_file():
                 raise self._another(f"{left[0]} of something else")
             storage.require_folder(self.folder)
@@ -166,11 +170,15 @@ class Store:
 
 def gathered(store: Store, engine: Engine) -> tuple[xr.Dataset, list[Skip]]:
     """Return the chunks of a sweep as one dataset, and the scenarios that could not be run."""
-    parts = [store.read(number) for number in range(engine.chunks)]
-    whole = Chunk(
-        *(np.concatenate([part[i] for part in parts]) for i in range(4)), [r for part in parts for r in part.reasons]
-    )
     sweep = engine.sweep
+    whole = engine.blank(sweep.count)
+    first = 0
+    for number in range(engine.chunks):
+        part = store.read(number)
+        for array, own in zip(whole[:4], part[:4], strict=True):
+            array[first : first + len(own)] = own
+        whole.reasons[first : first + len(part.reasons)] = part.reasons
+        first += len(part.reasons)
     skipped = [Skip(row.line, "", row.reason) for row in sweep.unread]
     for number, reason in enumerate(whole.reasons):
         if reason:
@@ -285,4 +293,6 @@ def _cell(value: Any) -> str:
 
 def write_dataset(dataset: xr.Dataset, path: Path) -> None:
     """Write a sweep as netCDF-4."""
-    result.write(xr.DataTree(dataset), path)
+    beside = " ".join(str(name) for name in dataset.coords if name not in dataset.dims)
+    # By this attribute readers know which variables are coordinates.
+    result.write(xr.DataTree(dataset.assign_attrs(coordinates=beside)), path)

@@ -20,6 +20,8 @@ from gpustack_mc.commands.options import ProgressBar, json_option, priors_option
 @click.option("--total", is_flag=True, help="Add the scenarios up; what they share does not average out.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/sweep-...].")
 @click.option("--no-plots", is_flag=True, help="Draw no pictures.")
+@click.option("--format", "form", type=click.Choice(["netcdf", "zarr"]), default="netcdf", show_default=True,
+              help="Of the dataset; zarr needs gpustack-mc[zarr].")  # fmt: skip
 @priors_option
 @click.option("--scheduler", default="", metavar="ADDRESS",
               help="Run on a Dask cluster, e.g. tcp://10.0.0.5:8786; needs gpustack-mc[dask].")  # fmt: skip
@@ -35,6 +37,7 @@ def sweep(
     total: bool,
     out: Path | None,
     no_plots: bool,
+    form: str,
     calibration: Path | None,
     scheduler: str,
 ) -> None:
@@ -57,6 +60,7 @@ def sweep(
             with_plots=not no_plots,
             calibration=calibration,
             scheduler=scheduler,
+            form=form,
             progress=bar,
         )
     click.echo(json.dumps(done.summary, indent=2, allow_nan=False) if as_json else done.text)

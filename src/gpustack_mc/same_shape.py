@@ -1,4 +1,8 @@
-"""Hundreds of problems that differ in a few inputs, in the time that a few take alone."""
+"""Hundreds of problems of one shape that differ in a few inputs, in the time that a few take alone.
+
+For pairs and sites, whose problems may each have points of their own; `gpustack_mc.sweep_model` runs scenarios of
+whatever shapes, all on the same points.
+"""
 
 from collections.abc import Sequence
 
