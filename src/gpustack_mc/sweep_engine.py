@@ -227,23 +227,26 @@ class Engine:
         rows = [plan.outputs.index(name) for name in self.layout.outputs if name in plan.outputs]
         having = [i for i, name in enumerate(self.layout.outputs) if name in plan.outputs]
         summarizer = Summarizer(design.samples, design.replicates)
-        y = np.empty((len(plan.outputs), design.samples))
+        # Of all scenarios of the batch at once: one of them alone would take a fifth longer.
+        y = np.stack([part[: len(work.places)] for part in found], axis=1)
+        for one, place in zip(y, work.places, strict=True):
+            if not summarizer.finite(one):
+                results.reasons[place] = _not_finite(plan, one)
+                one[:] = 0.0
+        statistics = summarizer.statistics(y.reshape(-1, design.samples)).reshape(*y.shape[:2], -1)
         indices = self.indices(work) if self.settings.sensitivity else None
         for k, (place, asks) in enumerate(zip(work.places, work.asks, strict=True)):
-            for row, part in zip(y, found, strict=True):
-                row[:] = part[k]
-            if not summarizer.finite(y):
-                results.reasons[place] = _not_finite(plan, y)
+            if results.reasons[place]:
                 continue
-            results.statistics[place, having] = summarizer.statistics(y[: len(rows)])
-            outputs = dict(zip(plan.outputs, y, strict=True))
+            results.statistics[place, having] = statistics[k][rows]
+            outputs = dict(zip(plan.outputs, y[k], strict=True))
             for i, name in enumerate(self.layout.questions):
                 # Other scenarios may ask what this one does not.
                 if name in asks and all(term.output in outputs for term in asks[name]):
                     shares = summarizer.shares(conditions.holds_all(asks[name], outputs))
                     results.probabilities[place, i] = shares.mean(), float(sobol.replicate_error(shares))
             if self.settings.draws:
-                results.draws[place, having] = y[rows]
+                results.draws[place, having] = y[k][rows]
             if indices is not None:
                 where = [self.layout.inputs.index(name) for name in indices[0]]
                 results.indices[place][np.ix_(having, where)] = indices[1][k][rows]
