@@ -226,7 +226,7 @@ def test_a_lognormal_needs_values_with_a_spread(values, shift, said):
 def test_programming_mistakes_are_named():
     with pytest.raises(ValueError, match="unknown kernel 'beta'"):
         priors.quantile("beta", (), np.zeros(1), np.zeros(1), np, special.ndtri)
-    with pytest.raises(ValueError, match="the method must be one of sobol, .*, not 'halton'"):
+    with pytest.raises(ValueError, match=r"the method must be one of sobol, .*, not 'halton'"):
         make_design(64, method="halton")
     with pytest.raises(ValueError, match="an input belongs to two players"):
         shapley.shapley_effects(FunctionCube(lambda x: x[:1], ["a", "b"]), make_design(64), {"x": ["a"], "y": ["a"]})
