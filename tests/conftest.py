@@ -10,7 +10,7 @@ settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
 ROOT = Path(__file__).parents[1]
-# Each worker runs whole files, as fixtures are made once a file; long ones come first, so that all workers end together.
+# Each worker runs whole files, as fixtures are made once a file; long ones first, so that all workers end together.
 LONGEST = ("test_readme.py", "test_calibration.py", "test_sweep.py", "test_validation.py")
 
 
