@@ -11,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"(<!-- example: (?P<command>[^\n]+) -->\n```text\n)(?P<output>.*?)(```\n<!-- end -->)", re.DOTALL)
 README = ROOT / "README.md"
-WIDTH = 120
+# The screen on which quoted commands print.
+SCREEN = {"COLUMNS": "120", "NO_COLOR": "1"}
 # What a command writes must not land in the checkout.
 _OWN = ("reports", "dist")
 # Pictures of the how-to pages whose quoted command writes no files: the file, and what draws it.
@@ -50,15 +51,19 @@ class Folder:
         """Run one quoted command and return what it prints; `| head -N` and `| tail -N` keep N of its lines."""
         command, _, cut = command.partition(" | ")
         if command not in self.printed:
-            environment = os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
-            arguments = [sys.executable, "-m", *shlex.split(command.replace("gpustack-mc", "gpustack_mc", 1))]
-            done = subprocess.run(arguments, cwd=self.path, env=environment, capture_output=True, text=True, check=True)
-            self.printed[command] = done.stdout
+            self.printed[command] = self.run(command)
         if not cut:
             return self.printed[command]
         end, number = cut.split(" -")
         kept = slice(int(number)) if end == "head" else slice(-int(number), None)
         return "".join(self.printed[command].splitlines(keepends=True)[kept])
+
+    def run(self, command: str) -> str:
+        """Run one command in a process of its own and return what it prints."""
+        arguments = [sys.executable, "-m", *shlex.split(command.replace("gpustack-mc", "gpustack_mc", 1))]
+        environment = os.environ | SCREEN
+        done = subprocess.run(arguments, cwd=self.path, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout
 
     def pictures(self) -> list[Path]:
         """Return the pictures that the commands have drawn."""

@@ -10,6 +10,18 @@ settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
 ROOT = Path(__file__).parents[1]
+# Each worker runs whole files, as fixtures are made once a file; long ones first, so that all workers end together.
+LONGEST = ("test_readme.py", "test_calibration.py", "test_sweep.py", "test_validation.py")
+
+
+def pytest_xdist_auto_num_workers(config):
+    """All cores for the whole suite; one process for named files, which would end before a second one has started."""
+    return 0 if any(".py" in name for name in config.args) else None
+
+
+def pytest_collection_modifyitems(items):
+    """Bring the longest files to the front."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(scope="session")

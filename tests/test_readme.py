@@ -1,12 +1,16 @@
 """README and documentation: commands run, quoted output is what they print, linked files exist."""
 
+import contextlib
 import importlib.util
+import io
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from gpustack_mc.cli import main
 from gpustack_mc.run import run_scenario
 from gpustack_mc.scenario import load_scenario
 from gpustack_mc.sweep_spec import read_sweep
@@ -33,8 +37,31 @@ def quoted_pages():
 QUESTIONS = refresh.ROOT / "docs" / "questions.md"
 
 
+# The commands of these pages run as a reader runs them, each in a Python of its own; those of the others in this one.
+AS_PROCESSES = ["README.md", "docs/how-to/cite.md"]
+
+
+class HereFolder(refresh.Folder):
+    """A folder whose commands run in this process: same command line, no start of Python and no second compilation."""
+
+    def run(self, command):
+        printed = io.StringIO()
+        with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(printed):
+            patched.chdir(self.path)
+            for name, value in refresh.SCREEN.items():
+                patched.setenv(name, value)
+            with pytest.raises(SystemExit) as stop:
+                main(shlex.split(command)[1:])
+        assert not stop.value.code, command
+        return printed.getvalue()
+
+
 def name_of(page):
     return page.relative_to(refresh.ROOT).as_posix()
+
+
+def test_pages_that_run_as_processes_quote_commands():
+    assert set(AS_PROCESSES) <= {name_of(page) for page in quoted_pages()}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +71,7 @@ def name_of(page):
 def test_quoted_output_is_what_the_command_prints(page):
     # The same words; digits may differ by a unit of the last place on another machine.
     words = re.compile(r"[\d.,█]+")
-    with refresh.Folder() as folder:
+    with (refresh.Folder if name_of(page) in AS_PROCESSES else HereFolder)() as folder:
         for found in refresh.BLOCK.finditer(page.read_text(encoding="utf-8")):
             printed = folder.output_of(found["command"])
             quoted_words, printed_words = (words.sub("", text).split() for text in (found["output"], printed))
