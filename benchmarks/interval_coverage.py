@@ -52,6 +52,8 @@ import shapley_coverage
 REPORTS = Path(__file__).parents[1] / "reports" / "validation"
 RESULT = REPORTS / "interval_coverage.json"
 SCRAMBLES = 100
+# Fewer are for a quick look, and are not written.
+FEWEST = 40
 SAMPLES = 4096
 REFERENCES = 4
 # Seeds of the references, which no measured run has.
@@ -338,16 +340,27 @@ STUDIES = {
 # ---- coverage ----------------------------------------------------------------------------------------------------
 
 
-def coverage(name: str, scrambles: int, references: int = REFERENCES) -> list[dict[str, Any]]:
+def answers(name: str, samples: int, seed: int, keep: Path | None) -> list[tuple[tuple[str, str], Told]]:
+    """Answers on one scramble, from the folder `keep` where they are there."""
+    path = keep / f"{name.replace(' ', '-')}-{samples}-{seed}.json" if keep else None
+    if path and path.exists():
+        return [((kind, what), Told(*told)) for kind, what, told in json.loads(path.read_text(encoding="utf-8"))]
+    found = list(STUDIES[name].answer(samples, seed))
+    if path:
+        path.write_text(json.dumps([(*key, told) for key, told in found]), encoding="utf-8")
+    return found
+
+
+def coverage(name: str, scrambles: int, references: int = REFERENCES, keep: Path | None = None) -> list[dict[str, Any]]:
     """Return a row for each kind of interval of a study."""
     study = STUDIES[name]
     truth: dict[tuple[str, str], list[float]] = {}
     for seed in range(FIRST_REFERENCE, FIRST_REFERENCE + references) if study.reference else ():
-        for key, told in study.answer(study.reference, seed):
+        for key, told in answers(name, study.reference, seed, keep):
             truth.setdefault(key, []).append(told.value)
     found: dict[tuple[str, str], list[tuple[bool, float, float]]] = {}
     for seed in range(scrambles):
-        for key, told in study.answer(study.samples, seed):
+        for key, told in answers(name, study.samples, seed, keep):
             exact = told.exact if told.exact is not None else float(np.mean(truth.get(key, [np.nan])))
             found.setdefault(key, []).append((told.low <= exact <= told.high, told.high - told.low, exact))
     rows = []
@@ -447,12 +460,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("studies", nargs="*", default=list(STUDIES))
     parser.add_argument("--scrambles", type=int, default=SCRAMBLES)
+    parser.add_argument("--keep", type=Path, help="folder of answers, with which an interrupted study goes on")
     asked = parser.parse_args(arguments)
+    if asked.keep:
+        asked.keep.mkdir(exist_ok=True)
     use_cache()
     studies: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8"))["studies"] if RESULT.exists() else {}
     for name in asked.studies:
         began = time.perf_counter()
-        rows = coverage(name, asked.scrambles)
+        rows = coverage(name, asked.scrambles, keep=asked.keep)
         studies[name] = {"scrambles": asked.scrambles, "seconds": round(time.perf_counter() - began, 1), "rows": rows}
         for row in rows:
             shown = "{quantities:4}  {lowest:.3f} {mean:.3f} {highest:.3f}  {reference_error:.3f}  {lowest_of}"
@@ -460,7 +476,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.write(f"{name}: {studies[name]['seconds']:.0f} s\n")
         sys.stdout.flush()
     rows = merged([row for name in STUDIES for row in studies.get(name, {"rows": []})["rows"]])
-    if asked.scrambles >= SCRAMBLES:
+    if asked.scrambles >= FEWEST:
         kept = {
             "mass": 0.9, "replicates": 16, "allowed_mean": ALLOWED, "scenario": SCENARIO, "monte_carlo": rows,
             "credible": credible(), "studies": {name: studies[name] for name in STUDIES if name in studies},

@@ -1,4 +1,4 @@
-"""Compute every shipped scenario under other circumstances, and reproduce it from its file: are the numbers the same?
+"""Compute every shipped scenario under other circumstances, and reproduce it from its file alone.
 
     python benchmarks/reproducibility.py              # some five minutes on two cores
 
