@@ -37,7 +37,8 @@ RUN = (sys.executable, "-m", "gpustack_mc", "run", "nanochat", "--samples", "102
 SHARE_OF_MEMORY = 0.6
 LOOP = ("worked-7b", "llama-3-70b", "nanochat", "llama-3.1-405b-checkpoints")
 # Fewer are for a quick look, and are not written: memory settles after some hundred.
-FEWEST_SCENARIOS = 2000
+FEWEST_SCENARIOS = 500
+FEWEST_RUNS = 24
 # Growth beyond what 10,000 scenarios may leave in allocators: a kept result of 256 draws would be 150 times as much.
 MOST_GROWTH_MB = 20.0
 TOO_LARGE = ("bad-samples", "too-many-draws", "too-large")
@@ -168,10 +169,11 @@ print(compilation.compilations)
 # ---- scenarios in one process ------------------------------------------------------------------------------------
 
 
-def loop(scenarios: int = 10_000, every: int = 250) -> dict[str, Any]:
+def loop(scenarios: int = 10_000, every: int = 0) -> dict[str, Any]:
     """Scenarios of four shapes, each with values of its own, through the Python API."""
     from gpustack_mc import api, compilation
 
+    every = every or scenarios // 40
     rng = np.random.default_rng(0)
     memory, compiled, first = [], [], time.monotonic()
     for number in range(scenarios):
@@ -356,7 +358,7 @@ def main(arguments: list[str] | None = None) -> int:
         "machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version(),
         **{name: version(name) for name in ("gpustack-mc", "numpy", "jax", "h5py")},
     }  # fmt: skip
-    if asked.runs >= 100 and asked.scenarios >= FEWEST_SCENARIOS:
+    if asked.runs >= FEWEST_RUNS and asked.scenarios >= FEWEST_SCENARIOS:
         RESULT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8", newline="\n")
     failed = broken(kept)
     say(f"broken promises: {', '.join(failed) or 'none'}")
