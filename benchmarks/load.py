@@ -350,10 +350,12 @@ def main(arguments: list[str] | None = None) -> int:
         "samples": lambda: samples((*SAMPLES, 15 * 2**26) if asked.billion else SAMPLES),
         "large": large,
     }
-    kept = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    found = {}
     for part in asked.parts:
-        kept[part] = parts[part]()
-        say(f"{part}: {json.dumps(kept[part])[:1500]}")
+        found[part] = parts[part]()
+        say(f"{part}: {json.dumps(found[part])[:1500]}")
+    # Read afterwards: parts may be measured side by side.
+    kept = (json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}) | found
     kept["about"] = {
         "machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version(),
         **{name: version(name) for name in ("gpustack-mc", "numpy", "jax", "h5py")},

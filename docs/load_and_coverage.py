@@ -33,8 +33,8 @@ LARGE = "What would be larger is refused before anything is computed or read:"
 SAME = """
 ## The same numbers again
 
-`benchmarks/reproducibility.py`: {scenarios} shipped scenarios, each with the seeds {seeds_said}, are computed again
-from their `result.nc` alone, as [`gpustack-mc reproduce`](../how-to/reproduce.md) does. Identical: every draw,
+`benchmarks/reproducibility.py`: the {scenarios} shipped scenarios, with the seeds {seeds_said} in turn, are computed
+again from their `result.nc` alone, as [`gpustack-mc reproduce`](../how-to/reproduce.md) does. Identical: every draw,
 statistic and index has the same bytes. Equal: within {tolerance:g} of each other.
 """
 CREDIBLE = """

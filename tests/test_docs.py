@@ -108,6 +108,16 @@ def test_notebooks_run_and_are_stored_without_outputs(path, tmp_path, monkeypatc
     assert len(shown) >= 8 and all(value is not None for value in shown)
 
 
+def test_what_was_measured_of_load_and_coverage_is_told():
+    page = generate.load_and_coverage
+    text = "\n".join(page.page(generate.table))
+    for name, rows in (("interval_coverage", "monte_carlo"), ("interval_coverage", "credible")):
+        assert all(f"| {row['kind']} |" in text for row in page.read(name)[rows])
+    told = (*page.read("load")["large"], *page.read("reproducibility")["circumstances"])
+    assert all(f"| {what} |" in text for what in told)
+    assert "{" not in text
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("sphinx", reason="needs the docs group: uv sync --group docs")
