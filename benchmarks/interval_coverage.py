@@ -7,8 +7,8 @@ Each command answers a shipped scenario again and again, every time on another s
 them, so that the Monte Carlo error is large. An interval covers when it holds the answer of sixteen to sixty times
 as many points, averaged over four other scrambles, or the exact one where there is a closed form. Credible intervals,
 which are about the world and not about an estimate, are scored on published runs by ``gpustack-mc validate`` and by
-simulation in ``calibration_ranks.py``; their figures are repeated here from the files of these. Tornado bars and
-expected widths are printed without an interval, so that there is none to be measured.
+simulation in ``calibration_ranks.py``. Tornado bars and expected widths are printed without an interval, so that there
+is none to be measured.
 
 Writes ``reports/validation/interval_coverage.json``, of which only the named studies change; 3 when the mean over the
 quantities of a kind leaves `ALLOWED`.
@@ -426,35 +426,6 @@ def merged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(together.values())
 
 
-def credible() -> list[dict[str, Any]]:
-    """Coverage of the intervals that are about the world, from the files of the studies that measured it."""
-    scored = json.loads((REPORTS / "validation.json").read_text(encoding="utf-8"))
-    rows = [
-        {
-            "kind": "accelerator-hours of a run by a team that the fit has not seen",
-            "study": "gpustack-mc validate --refit", "file": "validation.json",
-            "n": scored["n"], "inside_90": round(scored["metrics"]["coverage"]["0.9"], 4),
-        }
-    ]  # fmt: skip
-    for name, entry in scored["known"].items():
-        rows.append({
-            "kind": f"accelerator-hours when more is known: {name.replace('_', ' ')}",
-            "study": "gpustack-mc validate --refit", "file": "validation.json",
-            "n": entry["n"], "inside_90": round(entry["coverage"]["0.9"], 4),
-        })  # fmt: skip
-    energy = scored["energy"]
-    rows.append({"kind": "energy of a run whose hours are known", "study": "gpustack-mc validate --refit",
-                 "file": "validation.json", "n": energy["n"],
-                 "inside_90": round(energy["coverage"]["0.9"], 4)})  # fmt: skip
-    for stem, what in (("sbc", "inputs fitted by the hierarchical program"), ("sbc_utilization", "utilisation")):
-        ranks = json.loads((REPORTS / f"{stem}.json").read_text(encoding="utf-8"))
-        inside = [np.mean([0.05 <= r <= 0.95 for r in values]) for values in ranks["ranks"].values()]
-        rows.append({"kind": f"{what}: parameters and predictions, truth drawn from the program",
-                     "study": "benchmarks/calibration_ranks.py", "file": f"{stem}.json", "n": ranks["replications"],
-                     "inside_90": round(float(np.mean(inside)), 4)})  # fmt: skip
-    return rows
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Measure the named studies, or all, and write them; 3 when a kind is outside what is allowed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -481,7 +452,7 @@ def main(arguments: list[str] | None = None) -> int:
     if asked.scrambles >= FEWEST:
         kept = {
             "mass": 0.9, "replicates": 16, "allowed_mean": ALLOWED, "scenario": SCENARIO, "monte_carlo": rows,
-            "credible": credible(), "studies": {name: studies[name] for name in STUDIES if name in studies},
+            "studies": {name: studies[name] for name in STUDIES if name in studies},
             "versions": {name: version(name) for name in ("gpustack-mc", "numpy", "jax")},
         }  # fmt: skip
         RESULT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8", newline="\n")

@@ -73,7 +73,3 @@ def test_every_kind_is_within_what_is_allowed(kept):
     low, high = interval_coverage.ALLOWED
     assert [row["kind"] for row in kept["monte_carlo"] if not low <= row["mean"] <= high] == []
     assert kept["monte_carlo"] == interval_coverage.merged([r for s in kept["studies"].values() for r in s["rows"]])
-
-
-def test_credible_intervals_are_those_of_the_files_that_are_published(kept):
-    assert kept["credible"] == interval_coverage.credible()

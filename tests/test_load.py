@@ -18,12 +18,22 @@ load = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(load)
 
 
-@pytest.fixture(scope="module")
-def kept():
-    return json.loads(load.RESULT.read_text(encoding="utf-8"))
+GOOD = {
+    "concurrent": {
+        "eight_at_a_time": {"exit_codes": [0], "different_results": 0},
+        "all_at_once": {"exit_codes": [0], "different_results": 0},
+        "cache": {"entries": 2, "broken": 0, "left_behind": 0, "compiled_by_a_run_afterwards": 0},
+    },
+    "loop": {"compiled_at_first": 4, "compiled_at_last": 4, "growth_mb_per_10000_scenarios": 1.0},
+    "samples": [{"peak_memory_mb": 600}, {"peak_memory_mb": 610}],
+    "large": {"opening": {"exit_code": 2, "lines": 1, "code": "too-large"}},
+}
 
 
-def test_the_kept_figures_keep_all_promises(kept):
+def test_the_kept_figures_keep_all_promises():
+    if not load.RESULT.exists():
+        pytest.skip("load was not measured yet: python benchmarks/load.py")
+    kept = json.loads(load.RESULT.read_text(encoding="utf-8"))
     assert {part for part, _ in load.PROMISES.values()} <= set(kept)
     assert load.broken(kept) == []
     runs = [kept["concurrent"][how]["runs"] for how in ("eight_at_a_time", "all_at_once")]
@@ -40,11 +50,12 @@ def test_the_kept_figures_keep_all_promises(kept):
         ("nothing is compiled after the first of each shape", lambda f: f["loop"].update(compiled_at_last=99)),
         ("memory does not grow with scenarios", lambda f: f["loop"].update(growth_mb_per_10000_scenarios=50.0)),
         ("memory does not grow with samples", lambda f: f["samples"][-1].update(peak_memory_mb=10**4)),
-        ("large results are refused in one line", lambda f: f["large"]["opening a file of 2 GB"].update(exit_code=1)),
+        ("large results are refused in one line", lambda f: f["large"]["opening"].update(code="bad-value")),
     ],
 )
-def test_a_broken_promise_is_named(kept, promise, change):
-    found = copy.deepcopy(kept)
+def test_a_broken_promise_is_named(promise, change):
+    found = copy.deepcopy(GOOD)
+    assert load.broken(found) == []
     change(found)
     assert load.broken(found) == [promise]
 
