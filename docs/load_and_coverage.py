@@ -149,8 +149,8 @@ def credible() -> list[dict[str, Any]]:
             "n": entry["n"], "inside_90": entry["coverage"]["0.9"],
         })  # fmt: skip
     energy = scored["energy"]
-    rows.append({"kind": "energy of a run whose hours are known", "study": "gpustack-mc validate --refit", "n": energy["n"],
-                 "inside_90": energy["coverage"]["0.9"]})  # fmt: skip
+    rows.append({"kind": "energy of a run whose hours are known", "study": "gpustack-mc validate --refit",
+                 "n": energy["n"], "inside_90": energy["coverage"]["0.9"]})  # fmt: skip
     for stem, what in (("sbc", "inputs fitted by the hierarchical program"), ("sbc_utilization", "utilisation")):
         ranks = read(stem)
         inside = [sum(0.05 <= r <= 0.95 for r in values) / len(values) for values in ranks["ranks"].values()]

@@ -127,7 +127,8 @@ def paired_tree(
     Raises
     ------
     InputError
-        There are not between 2 and `MOST_SCENARIOS`, they do not count alike, or their draws are more than `MOST_DRAWS`.
+        There are not between 2 and `MOST_SCENARIOS`, they do not count alike, or their draws are more than
+        `MOST_DRAWS`.
     """
     if len(problems) < 2:
         raise InputError("one-scenario", "there is nothing to compare with.", "Name a second scenario.")
