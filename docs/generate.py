@@ -1,7 +1,8 @@
-"""Write the pages that come from the package itself: commands, scenario keys, quantities, priors, gallery."""
+"""Write the pages that come from the package and its measurements: commands, quantities, priors, gallery, load."""
 
 import math
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ from gpustack_mc import catalog, chain, listing, notation
 from gpustack_mc.cli import cli
 from gpustack_mc.quantities import BY_NAME, INPUTS, QUANTITIES
 from gpustack_mc.schema import json_schema
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import load_and_coverage
 
 FOLDER = Path(__file__).parent / "generated"
 # Enough for two digits; the pictures are to be looked at, not read off.
@@ -243,6 +248,7 @@ def main() -> None:
         (FOLDER / folder).mkdir(parents=True)
     (FOLDER / "extra" / "example-report.html").write_text(example_report(), encoding="utf-8")
     written = {"commands": commands(), "scenario": scenario(), "quantities": quantities(), "gallery": gallery()}
+    written["load-and-coverage"] = load_and_coverage.page(table)
     written |= {f"priors/{name}": prior(name) for name in INPUTS}
     entries = ["```{toctree}", ":maxdepth: 1", "", *INPUTS, "```", ""]
     written["priors/index"] = ["# Priors", "", "One page for each uncertain input.", "", *entries]

@@ -108,6 +108,22 @@ def test_notebooks_run_and_are_stored_without_outputs(path, tmp_path, monkeypatc
     assert len(shown) >= 8 and all(value is not None for value in shown)
 
 
+def test_what_was_measured_of_load_and_coverage_is_told():
+    page = generate.load_and_coverage
+    text = "\n".join(page.page(generate.table))
+    parts = {
+        "interval_coverage": ("monte_carlo",),
+        "load": ("large",),
+        "reproducibility": ("circumstances",),
+    }
+    # A part that was not measured yet has no section.
+    for name in (name for name in parts if (page.REPORTS / f"{name}.json").exists()):
+        rows = [row for part in parts[name] for row in page.read(name)[part]]
+        assert rows and all(f"| {row['kind'] if isinstance(row, dict) else row} |" in text for row in rows)
+    scored = page.read("validation")
+    assert f"| {scored['n']} | {scored['metrics']['coverage']['0.9']:.0%} |" in text and "{" not in text
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("sphinx", reason="needs the docs group: uv sync --group docs")

@@ -85,7 +85,8 @@ def test_arviz_reads_it_unchanged(stored):
 def test_sensitivity_group(stored):
     found = stored["sensitivity"].sel(scale="raw", output="training_days")
     assert found["ST"].sel(input="mfu") > 0.5
-    assert float(found["ST"].sel(input="pue")) == 0
+    # Some versions of XLA round the run with another PUE otherwise: in the last of 16 digits, squared.
+    assert float(found["ST"].sel(input="pue")) < 1e-30
     assert found["ST_lower"].sel(input="mfu") < found["ST"].sel(input="mfu") < found["ST_upper"].sel(input="mfu")
     assert str(found["status"].values) == "ok"
     assert str(stored["sensitivity"]["status"].sel(scale="raw", output="training_flop").values) == "constant"

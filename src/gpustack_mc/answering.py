@@ -12,13 +12,14 @@ from gpustack_mc import conditions, formatting
 from gpustack_mc.conditions import Gate
 from gpustack_mc.problem import QUESTIONS, Condition, Term
 from gpustack_mc.quantities import BY_NAME
-from gpustack_mc.sobol import replicate_error
+from gpustack_mc.sobol import replicate_error, t_quantile
 
 if TYPE_CHECKING:
     import xarray as xr
 
-# Half of a 90% interval of a normal distribution, in standard errors.
-WITHIN = 1.645
+# Half of a 90% interval, in standard errors that come from the 16 replicates of a design: those of a normal
+# distribution would hold 88%.
+WITHIN = t_quantile(16, 0.90)
 
 
 def answers(tree: "xr.DataTree") -> dict[str, Any]:

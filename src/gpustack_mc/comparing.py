@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 MOST_SCENARIOS = 12
 FEWEST_SAMPLES = 256
-# All draws of all scenarios are kept.
 MOST_SAMPLES = 2**18
+# All draws of all scenarios are kept: so many take 1.4 GB of memory, and 0.4 GB in paired.nc.
+MOST_DRAWS = 3 * 2**18
 _COSTS = {"own": "cost_owned_usd", "rent": "cost_rented_usd"}
 _LONGEST_NAME = 60
 
@@ -82,6 +83,7 @@ def run_comparison(
         found = f"--samples {samples:,} is not between {FEWEST_SAMPLES} and {MOST_SAMPLES:,}."
         raise InputError("bad-samples", found, "65536 gives three digits.")
     cases = tuple(load_cases(sources, tuple(overrides), tuple(vary), calibration))
+    _require_room(len(cases), samples)
     rows, notes = rows_of([case.problem for case in cases], outputs)
     require_alike([case.problem for case in cases], [name for row in rows for name in row.names])
     folder = out if out is not None else Path("reports") / _folder_name(sources, cases)
@@ -125,13 +127,15 @@ def paired_tree(
     Raises
     ------
     InputError
-        There are not between 2 and `MOST_SCENARIOS`, or they do not count alike.
+        There are not between 2 and `MOST_SCENARIOS`, they do not count alike, or their draws are more than
+        `MOST_DRAWS`.
     """
     if len(problems) < 2:
         raise InputError("one-scenario", "there is nothing to compare with.", "Name a second scenario.")
     if len(problems) > MOST_SCENARIOS:
         found = f"there are {len(problems)} scenarios to compare."
         raise InputError("too-many", found, f"Compare 2 to {MOST_SCENARIOS}.")
+    _require_room(len(problems), design.samples)
     require_alike(problems, shared_outputs(problems))
     cases = tuple(Case(label(i), problem.name, problem) for i, problem in enumerate(problems))
     pairing = Pairing(problems, design, choice)
@@ -139,6 +143,15 @@ def paired_tree(
     return comparison.with_statistics(
         comparison.to_datatree(compared), names or [f"{case.label}: {case.name}" for case in cases]
     )
+
+
+def _require_room(scenarios: int, samples: int) -> None:
+    """Refuse draws that would not fit."""
+    if scenarios * samples > MOST_DRAWS:
+        found = f"--samples {samples:,} of {scenarios} scenarios are too many to keep."
+        # As many as Sobol' points come in.
+        fix = f"Use at most {1 << (MOST_DRAWS // scenarios).bit_length() - 1:,}, or compare fewer at a time."
+        raise InputError("bad-samples", found, fix)
 
 
 def _unknown(pairing: Pairing) -> bool:

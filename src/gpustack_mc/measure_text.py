@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpustack_mc import formatting
+from gpustack_mc.answering import WITHIN
 from gpustack_mc.quantities import BY_NAME
 
 Found = Mapping[str, Any]
@@ -146,13 +147,13 @@ def _decision_lines(found: Found, wrapped: Any) -> list[str]:
 
 
 def _noise_of(entry: Mapping[str, Any]) -> float:
-    return 1.645 * (entry["monte_carlo_error"] or 0.0)
+    return WITHIN * (entry["monte_carlo_error"] or 0.0)
 
 
 def _money(entry: Mapping[str, Any]) -> str:
-    value, half = entry["value"], 1.645 * (entry["monte_carlo_error"] or 0.0)
+    value, half = entry["value"], WITHIN * (entry["monte_carlo_error"] or 0.0)
     step = formatting.step_for(value, "USD")
-    digits = formatting.digits_for(value, value, value, half / 1.645, "USD")
+    digits = formatting.digits_for(value, value, value, half / WITHIN, "USD")
     digits = min(digits, 3)
     return f"{formatting.with_unit(value, 'USD', digits, step)} ± {formatting.with_unit(half, 'USD', 1, step)}"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpustack_mc import pages, solve_text
+from gpustack_mc.answering import WITHIN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +39,7 @@ def chance_plot(found: Mapping[str, Any]) -> "Figure":
         curve = found["curve"]
         x = np.array([point["value"] for point in curve])
         y = np.array([point["probability"] for point in curve])
-        half = 1.645 * np.array([point["monte_carlo_error"] or 0.0 for point in curve])
+        half = WITHIN * np.array([point["monte_carlo_error"] or 0.0 for point in curve])
         axes.fill_between(x, y - half, y + half, color=_BAND, linewidth=0)
         axes.plot(x, y, color=_BLUE, linewidth=1.6)
         if found["quantity"] not in _LINEAR and x.min() > 0 and x.max() > 10 * x.min():

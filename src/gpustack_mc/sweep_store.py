@@ -30,7 +30,8 @@ RESULTS = {"netcdf": "sweep.nc", "zarr": "sweep.zarr"}
 TABLE, CHANCES, SKIPPED, RECORD = "sweep.csv", "probabilities.csv", "skipped.csv", "sweep.json"
 CHUNKS = "chunks"
 MANIFEST = "manifest.json"
-MOST_DRAWS = 2**28
+# Numbers of a sweep that keeps all draws: a gigabyte, which takes four of memory to put together.
+MOST_DRAWS = 2**27
 
 
 class InterruptedSweep(GpustackError):
