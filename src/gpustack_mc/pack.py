@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import catalog, priors, storage
+from gpustack_mc import catalog, efficiency, priors, storage
 from gpustack_mc.efficiency import TeamFit
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.facts import overlaid, stated_facts
@@ -202,6 +202,8 @@ def load(folder: Path | str) -> Pack:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         if record["schema_version"] != SCHEMA_VERSION:
             raise InputError("pack-version", f"a pack of version {record['schema_version']}.", _AGAIN, place)
+        if not isinstance(record["table"], str) or not record["table"].isprintable():
+            raise ValueError("it does not name its table")
         _check_fits(record, place)
         content = _content(folder, record["files"])
         measurements = tuple(_read_measurements(content[MEASUREMENTS].decode("utf-8")))
@@ -276,12 +278,29 @@ def _read_team(record: Mapping[str, Any], content: Mapping[str, bytes]) -> TeamF
     columns = read_columns(content[DRAWS].decode("utf-8"))
     if not all(np.isfinite(column).all() for column in columns.values()):
         raise ValueError(f"{DRAWS} holds what is not a number")
+    _require_draws(columns)
     draws, known = utilization_team.read(columns)
     fit = catalog.fit_record("utilization")
     constants = {name: _finite(about["constants"][name], name) for name in fit["constants"]}
     if not (0 <= _finite(about["loose"], "loose") <= 1 and isinstance(about["runs"], int) and about["runs"] >= 0):
         raise ValueError("loose is no share, or runs no number")
     return TeamFit(draws, known, constants, fit["settings"], about["loose"], about["runs"])
+
+
+def _require_draws(columns: Mapping[str, np.ndarray]) -> None:
+    """Make sure that the draws have every parameter of the shipped ones, and spreads that are not below zero."""
+    shipped = efficiency.draws()
+    wanted = {*shipped.scalar, *(f"generation:{name}" for name in shipped.generation)}
+    if missing := sorted(wanted - set(columns)):
+        raise ValueError(f"{DRAWS} lacks {missing[0]}")
+    spreads = [name for name in columns if name.endswith(("_sd", "_sd_unsure", "_variance", "loss", "loss_mean"))]
+    for name in spreads:
+        if (columns[name] < 0).any():
+            raise ValueError(f"{DRAWS} holds a {name[:60]} below zero")
+    level, slope, both = (columns[f"team_{name}"] for name in ("level_variance", "slope_variance", "covariance"))
+    # Five digits of each are written, so that a correlation of one may be a little more.
+    if (both**2 > level * slope * (1 + 1e-3)).any():
+        raise ValueError(f"{DRAWS} holds a covariance that no distribution has")
 
 
 def measurements_text(measurements: Sequence[Measurement], fields: Sequence[str]) -> str:
