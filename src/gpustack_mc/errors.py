@@ -3,7 +3,6 @@
 from difflib import get_close_matches
 from typing import NamedTuple
 
-
 # Characters of an error that are printed; JSON holds all of them.
 MOST_OF_MESSAGE, MOST_OF_FIX = 400, 300
 
