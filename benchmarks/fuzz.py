@@ -50,6 +50,7 @@ MOST_FINDINGS = 50
 LIBRARIES = ("numpy", "ruamel.yaml", "pydantic", "click", "h5py", "h5netcdf", "xarray", "jax")
 # Errors that speak of a file as a whole.
 WHOLE = ("too-large", "not-text", "empty", "unreadable", "not-yaml", "no-rows", "no-such-file", "no-scenario")
+WHOLE += ("missing-file", "empty-file", "not-a-file", "cannot-read", "folder")
 # Imported before any fork, so that a batch starts at once; JAX is not used before, as XLA does not survive a fork.
 FIRST = ("jax", "arviz_plots", "matplotlib.backends.backend_agg", "h5py", "xarray", "gpustack_mc.cli", "jinja2")
 FIRST += ("gpustack_mc.calibration", "gpustack_mc.report", "gpustack_mc.sweep", "gpustack_mc.validation")

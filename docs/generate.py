@@ -263,9 +263,9 @@ def _fuzz(found: dict[str, Any]) -> list[str]:
     said = (
         f"`python benchmarks/fuzz.py` made {found['inputs']:,} inputs from sound ones, with other values, keys, "
         f"structure or bytes. {bad} of them did anything but what is allowed: an answer, or one line that names the "
-        "file and, where there is one, the line, with an exit code that is documented. A traceback, a crash, ten seconds "
-        "of computing, a gigabyte of memory, markup of a file in a page, and a file outside of the output folder would "
-        "each be a finding. Commands are run with random options on such files."
+        "file and, where there is one, the line, with an exit code that is documented. A traceback, a crash, ten "
+        "seconds of computing, a gigabyte of memory, markup of a file in a page, and a file outside of the output "
+        "folder would each be a finding. Commands are run with random options on such files."
     )
     rows = [
         [cell(kind), f"{each['inputs']:,}", f"{each['answers'].get('answered', 0):,}", f"{each['findings_count']:,}",

@@ -31,6 +31,8 @@ SCHEMA_VERSION = 1
 RECORD, MEASUREMENTS, DRAWS = "pack.json", "measurements.csv", "draws.csv"
 FILES = (RECORD, MEASUREMENTS, DRAWS)
 _MOST_ROWS = 10**9
+# A pack of ours has some hundred kilobytes.
+_MOST_BYTES = 50 * 10**6
 _AGAIN = "Run `gpustack-mc calibrate` again with your runs."
 # Finer than the table of a marginal; the distribution function of a mixture is evaluated here and inverted.
 _GRID = np.linspace(-1.5 * TABLE_Z, 1.5 * TABLE_Z, 6001)
@@ -198,6 +200,10 @@ def load(folder: Path | str) -> Pack:
     if not (folder / RECORD).is_file():
         fix = "Make one with `gpustack-mc calibrate my_runs.csv --out my-priors/`."
         raise InputError("no-pack", f"this folder holds no prior pack ({RECORD} is missing).", fix, place)
+    for name in FILES:
+        if (folder / name).is_file() and (folder / name).stat().st_size > _MOST_BYTES:
+            raise InputError("too-large", f"more than {_MOST_BYTES / 1e6:.0f} MB, which no pack has.", _AGAIN,
+                             Place(str(folder / name)))  # fmt: skip
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         if record["schema_version"] != SCHEMA_VERSION:

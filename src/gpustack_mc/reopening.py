@@ -6,6 +6,7 @@ A file may come from anyone: it is checked before anything is read out of it.
 import datetime
 import json
 import math
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,8 @@ def _not_ours(path: Path) -> InputError:
 
 
 def _require_hdf5(path: Path) -> None:
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise _refusal(path, "not-a-result", "this is a device or a pipe, not a result.", "Name the result.nc.")
     try:
         with path.open("rb") as stream:
             start = stream.read(len(_SIGNATURE))
@@ -164,8 +167,9 @@ def _require_hdf5(path: Path) -> None:
         raise _refusal(path, "no-such-file", "there is no such file.", "`gpustack-mc run` writes result.nc.") from error
     except IsADirectoryError as error:
         raise _refusal(path, "is-a-folder", "this is a folder, not a result.", "Name the result.nc inside.") from error
-    except OSError as error:
-        raise _refusal(path, "unreadable", f"cannot read it: {error.strerror}.", "Check its permissions.") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _refusal(path, "unreadable", f"cannot read it: {reason}.", "Check its permissions.") from error
     if start != _SIGNATURE:
         raise _not_ours(path)
     size = path.stat().st_size
