@@ -2,9 +2,10 @@
 
     python benchmarks/faults.py                # some ten minutes on two cores
 
-Every fault is tried on ``gpustack-mc run`` with all its files, in a folder that holds an older result. A result
-survives when all its files belong together, which the seed inside them tells. Writes
-``reports/validation/faults.json``.
+Most faults are tried on ``gpustack-mc run`` with all its files, in a folder that holds an older result. A result
+survives when all its files belong together, which the seed inside them tells. Kills are tried on ``calibrate``,
+``report`` and ``sweep`` as well: a pack must be whole, a report that of before or after, and a sweep must go on to the
+bytes it would have had. Writes ``reports/validation/faults.json``.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "reports" / "validation" / "faults.json"
@@ -74,6 +76,149 @@ def killed(base: Path, tries: int) -> dict:
         counts[found] = counts.get(found, 0) + 1
         shutil.rmtree(folder)
     return {"tried": tries, **counts}
+
+
+def _command(*arguments: str | Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpustack_mc", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _count(counts: dict[str, int], found: str) -> None:
+    counts[found] = counts.get(found, 0) + 1
+
+
+def _killed_at_random(process: subprocess.Popen, chance: random.Random, whole: float) -> None:
+    time.sleep(chance.uniform(0.3, 1.0) * whole)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def killed_calibrate(base: Path, tries: int) -> dict:
+    """Kill -9 while a prior pack takes the place of another, which was learned from other runs."""
+    from gpustack_mc import pack
+    from gpustack_mc.errors import GpustackError
+
+    chance, counts = random.Random(2), {}
+    tables = [base.with_name(f"runs-{k}.csv") for k in range(2)]
+    text = (ROOT / "docs" / "how-to" / "my_runs.csv").read_text(encoding="utf-8")
+    tables[0].write_text(text, encoding="utf-8")
+    tables[1].write_text("\n".join(text.splitlines()[:2]) + "\n", encoding="utf-8")
+    began = time.monotonic()
+    _command("calibrate", tables[0], "-o", base.with_name("pack")).communicate()
+    whole = time.monotonic() - began
+    for _ in range(tries):
+        folder = base.with_name("pack-killed")
+        shutil.copytree(base.with_name("pack"), folder)
+        _killed_at_random(_command("calibrate", tables[1], "-o", folder), chance, whole)
+        try:
+            found = pack.load(folder).record["table"]
+        except GpustackError as error:
+            found = error.code
+        _count(counts, {tables[0].name: "old", tables[1].name: "new"}.get(found, found))
+        shutil.rmtree(folder)
+    return {"tried": tries, **counts}
+
+
+def killed_report(base: Path, tries: int) -> dict:
+    """Kill -9 while a report with sliders takes the place of one without."""
+    chance, counts = random.Random(3), {}
+    page = base / "report.html"
+    old = page.read_bytes()
+    began = time.monotonic()
+    _command("report", base / "result.nc", "--interactive").communicate()
+    whole, new = time.monotonic() - began, page.read_bytes()
+    for _ in range(tries):
+        page.write_bytes(old)
+        _killed_at_random(_command("report", base / "result.nc", "--interactive"), chance, whole)
+        found = page.read_bytes() if page.exists() else b""
+        _count(counts, "old" if found == old else "new" if found == new else "lost" if not found else "cut off")
+    page.write_bytes(old)
+    return {"tried": tries, **counts}
+
+
+def killed_sweep(base: Path, tries: int) -> dict:
+    """Kill -9 at any moment of a sweep of three chunks, which is then run again to its end."""
+    chance, counts = random.Random(4), {}
+    spec = base.with_name("grid.yaml")
+    values = ", ".join(f"{0.2 + 0.0005 * k:.4f}" for k in range(600))
+    spec.write_text(f"schema_version: 1\nbase: nanochat\naxes: {{inputs.mfu: [{values}]}}\noutputs: [energy_mwh]\n")
+    names = ("sweep.nc", "sweep.csv")
+
+    def sweep(out: Path) -> subprocess.Popen:
+        return _command("sweep", spec, "--samples", "1024", "--no-plots", "-o", out)
+
+    began = time.monotonic()
+    sweep(base.with_name("sweep")).communicate()
+    whole = time.monotonic() - began
+    wanted = [(base.with_name("sweep") / name).read_bytes() for name in names]
+    for _ in range(tries):
+        folder = base.with_name("sweep-killed")
+        _killed_at_random(sweep(folder), chance, whole)
+        kept = len(list(folder.glob("chunks/*.npz"))) if folder.exists() else 0
+        again = sweep(folder)
+        told = again.communicate()[1]
+        if again.returncode or told:
+            found = f"exit {again.returncode}: {told[:200]}"
+        else:
+            same = [(folder / name).read_bytes() for name in names] == wanted
+            found = f"same bytes, {kept} chunks kept" if same else "other bytes"
+        _count(counts, found)
+        shutil.rmtree(folder)
+    return {"tried": tries, **dict(sorted(counts.items()))}
+
+
+def read_only(base: Path) -> dict:
+    """A folder that cannot be written, for a user who is not root."""
+    folder = base.with_name("read-only")
+    shutil.copytree(base, folder)
+    nobody = 65534
+    for path in (base.parent, folder, *folder.iterdir()):
+        os.chmod(path, 0o755 if path.is_dir() else 0o644)
+    if os.geteuid():
+        folder.chmod(0o555)
+    environment = os.environ | {
+        "HOME": "/nonexistent",
+        "GPUSTACK_MC_CACHE": "/nonexistent",
+        "MPLCONFIGDIR": "/nonexistent",
+    }
+
+    def become() -> None:
+        if not os.geteuid():
+            os.setgid(nobody), os.setuid(nobody)
+
+    try:
+        process = run(folder, 2, environment, become)
+        text = process.communicate()[1]
+    except (OSError, subprocess.SubprocessError) as error:  # an interpreter that others may not start
+        return {"tried": 0, "not possible here": type(error).__name__}
+    found = state(folder, 1, 2)
+    if process.returncode != 1 or len(text.strip().splitlines()) != 1:
+        found = f"exit {process.returncode}: {text.strip().splitlines()[-1:]}"
+    return {"tried": 1, found: 1}
+
+
+def journals(base: Path) -> dict:
+    """A change of files cut off after each of its renames, and a journal cut off itself: the next reader mends."""
+    counts: dict[str, int] = {}
+    newer = base.with_name("newer")
+    run(newer, 2).communicate()
+    for moved in range(len(FILES) + 1):
+        folder = base.with_name(f"journal-{moved}")
+        shutil.copytree(base, folder)
+        pairs = [[f".gpustack-mc-{name}", name] for name in FILES]
+        for number, (temporary, name) in enumerate(pairs):
+            shutil.copy(newer / name, folder / (name if number < moved else temporary))
+        (folder / ".gpustack-mc.journal").write_text(json.dumps(pairs), encoding="utf-8")
+        _count(counts, state(folder, 1, 2))
+    folder = base.with_name("journal-cut")
+    shutil.copytree(base, folder)
+    (folder / ".gpustack-mc.journal").write_text('[[".gpustack-mc-result.nc", "resu', encoding="utf-8")
+    _count(counts, state(folder, 1, 2))
+    return {"tried": len(FILES) + 2, **counts}
 
 
 def interrupted(base: Path, tries: int) -> dict:
@@ -161,17 +306,24 @@ def main() -> None:
     """Inject every fault and write what survived."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tries", type=int, default=60)
+    parser.add_argument("--dry", action="store_true", help="Write nothing.")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         base = Path(name) / "base"
-        found = {"kill -9": killed(base, asked.tries)}
+        found: dict[str, Any] = {"kill -9, run": killed(base, asked.tries)}
+        found["kill -9, calibrate"] = killed_calibrate(base, asked.tries // 2)
+        found["kill -9, report"] = killed_report(base, asked.tries // 2)
+        found["kill -9, sweep"] = killed_sweep(base, asked.tries // 3)
+        found["interrupted change of files"] = journals(base)
+        found["read-only folder"] = read_only(base)
         found["Ctrl-C"] = interrupted(base, asked.tries // 2)
         found["full disk"] = full_disk(base)
         found["rivals for one folder"] = rivals(base, 6)
         found["compilation cache"] = caches(base, 8)
     text = json.dumps(found, indent=1) + "\n"
     sys.stdout.write(text)
-    RESULT.write_text(text, encoding="utf-8")
+    if not asked.dry:
+        RESULT.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

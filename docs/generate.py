@@ -1,5 +1,6 @@
-"""Write the pages that come from the package and its measurements: commands, quantities, priors, gallery, load."""
+"""Write the pages that come from the package and its measurements: commands, quantities, priors, gallery, trials."""
 
+import json
 import math
 import shutil
 import sys
@@ -241,6 +242,85 @@ def example_report() -> str:
     return report.page(simulate(EXAMPLE, samples=4 * SAMPLES), with_sliders=True)
 
 
+# ---- what it survives --------------------------------------------------------------------------------------------
+
+REPORTS = Path(__file__).parents[1] / "reports" / "validation"
+
+
+def survives() -> list[str]:
+    """Return the page of what was tried against the program: hostile input, faults, wrong code."""
+    lines = ["# What it survives", ""]
+    lines += [
+        "A forecast that is quietly wrong, half written or lost is worse than none. Three programs try to get one. "
+    ]
+    lines += ["Their last results are in `reports/validation/`; nothing below is written by hand.", ""]
+    for title, file, page in (("Hostile input", "fuzz", _fuzz), ("Faults", "faults", _faults),
+                              ("Wrong code", "mutation", _mutation)):  # fmt: skip
+        path = REPORTS / f"{file}.json"
+        lines += [f"## {title}", ""]
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        lines += page(found) if found else [f"Not run on this version yet: `python benchmarks/{file}.py`.", ""]
+    return lines
+
+
+def _fuzz(found: dict[str, Any]) -> list[str]:
+    bad = f"{found['findings']:,}" if found["findings"] else "None"
+    said = (
+        f"`python benchmarks/fuzz.py` made {found['inputs']:,} inputs from sound ones, with other values, keys, "
+        f"structure or bytes. {bad} of them did anything but what is allowed: an answer, or one line that names the "
+        "file and, where there is one, the line, with an exit code that is documented. A traceback, a crash, ten "
+        "seconds of computing, a gigabyte of memory, markup of a file in a page, and a file outside of the output "
+        "folder would each be a finding. Commands are run with random options on such files."
+    )
+    rows = [
+        [cell(kind), f"{each['inputs']:,}", f"{each['answers'].get('answered', 0):,}", f"{each['findings_count']:,}",
+         f"{each['slowest_cpu_seconds']:.1f}", f"{each['largest_growth_mb']:,}", f"{each['seed']}"]
+        for kind, each in found["kinds"].items()
+    ]  # fmt: skip
+    header = [
+        "input",
+        "tried",
+        "answered, the others refused",
+        "findings",
+        "slowest, s of CPU",
+        "most memory, MB",
+        "seed",
+    ]
+    return [said, "", *table(header, rows)]
+
+
+def _faults(found: dict[str, Any]) -> list[str]:
+    said = (
+        "`python benchmarks/faults.py` breaks runs from outside and looks at what is left. *Old* and *new* are results "
+        "that are whole: all files of one run; *mixed* or *lost* would be neither."
+    )
+    return [
+        said,
+        "",
+        *table(["fault", "what was found"], [[cell(name), cell(_told(each))] for name, each in found.items()]),
+    ]
+
+
+def _told(counts: dict[str, Any]) -> str:
+    parts = [
+        f"{key}: ({_told(value)})" if isinstance(value, dict) else f"{key} {value}" for key, value in counts.items()
+    ]
+    return ", ".join(parts)
+
+
+def _mutation(found: dict[str, Any]) -> list[str]:
+    said = (
+        "`python benchmarks/mutation.py` changes one operator, number or condition of the core at a time and runs the "
+        "tests that answer for it. A change that no test notices survives."
+    )
+    rows = [
+        [f"`{name}`", f"{each['mutants']:,}", f"{each['killed']:,}", f"{each['killed'] / each['mutants']:.0%}",
+         cell(", ".join(each["tests"]))]
+        for name, each in found.items()
+    ]  # fmt: skip
+    return [said, "", *table(["module", "changes", "noticed", "share", "tests"], rows)]
+
+
 def main() -> None:
     """Write all generated pages anew."""
     shutil.rmtree(FOLDER, ignore_errors=True)
@@ -249,6 +329,7 @@ def main() -> None:
     (FOLDER / "extra" / "example-report.html").write_text(example_report(), encoding="utf-8")
     written = {"commands": commands(), "scenario": scenario(), "quantities": quantities(), "gallery": gallery()}
     written["load-and-coverage"] = load_and_coverage.page(table)
+    written["survives"] = survives()
     written |= {f"priors/{name}": prior(name) for name in INPUTS}
     entries = ["```{toctree}", ":maxdepth: 1", "", *INPUTS, "```", ""]
     written["priors/index"] = ["# Priors", "", "One page for each uncertain input.", "", *entries]

@@ -110,9 +110,60 @@ def strange_input(tree):
     tree["prior"].dataset = tree["prior"].to_dataset().rename(pue="<b>pue")
 
 
+def attribute_of(group, name, attribute, value):
+    def change(tree):
+        tree[group][name].attrs[attribute] = value
+
+    return change
+
+
+def without(group, name):
+    def change(tree):
+        tree[group].dataset = tree[group].to_dataset().drop_vars(name)
+
+    return change
+
+
+def two_values(tree):
+    constants = tree["constant_data"].to_dataset()
+    tree["constant_data"].dataset = constants.assign(tdp=("x", [1.0, 2.0], constants["tdp"].attrs))
+
+
+def not_finite(tree):
+    values = tree["statistics"]["value"].copy(deep=True)
+    values.loc[{"variable": "energy_mwh", "statistic": "q0.95"}] = float("nan")
+    tree["statistics"].dataset = tree["statistics"].to_dataset().assign(value=values)
+
+
+def half_a_job(tree):
+    tree["so_far"] = xr.DataTree(tree["prior_predictive"].to_dataset()[["training_days"]])
+
+
+HALF_A_CHARACTER = json.dumps([{"title": "\ud800", "url": ""}])
+ASKED = '[["x", [{"output": "%s", "op": "%s", "limit": %s, "name": ""}]]]'
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (set_attribute("start", "tomorrow"), "the attribute start"),
+        (set_attribute("start", 3), "the attribute start"),
+        (set_attribute("overrides", '{"mfu": 1}'), "the attribute overrides"),
+        (set_attribute("pack_sha256", 3), "the attribute pack_sha256"),
+        (set_attribute("seed", -1), "the attribute seed"),
+        (set_attribute("notes", "[" * 100_000), "the attribute notes"),
+        (set_attribute("asked", ASKED % ("colour", "<=", 3)), "known conditions"),
+        (set_attribute("asked", ASKED % ("energy_mwh", "=", 3)), "known conditions"),
+        (set_attribute("asked", ASKED % ("energy_mwh", "<=", "NaN")), "known conditions"),
+        (set_attribute("asked", '[["x", []]]'), "known conditions"),
+        (attribute_of("prior", "pue", "sources", HALF_A_CHARACTER), "the origin of pue"),
+        (attribute_of("prior", "pue", "missed", "[3]"), "the origin of pue"),
+        (attribute_of("prior_predictive", "energy_mwh", "long_name", 3), "the unit and meaning of energy_mwh"),
+        (attribute_of("prior_predictive", "energy_mwh", "scope", [1, 2]), "the unit and meaning of energy_mwh"),
+        (two_values, "the value of tdp"),
+        (without("constant_data", "tokens"), "the input tokens"),
+        (not_finite, "its statistics"),
+        (half_a_job, "a part of the job that runs"),
         (set_attribute("notes", "no json"), "the attribute notes"),
         (set_attribute("basis", "[]"), "the attribute basis"),
         (set_attribute("seed", "zero"), "the attribute seed"),

@@ -199,6 +199,8 @@ def test_the_command_writes_all_files(scenario_file, tmp_path):
         ("distributed.sites.0.mean_outage=0 h", "mean_outage: 0 is below"),
         ("distributed.sites.0.mean_outage=6 W", "is a power, but this is a time"),
         ("distributed.sites.0.count=100", "the counts add up to 228, and cluster.count is 512."),
+        ("cluster.count=-1e400", "cluster.count: -inf is not a finite number."),
+        ("cluster.count=0", "cluster.count: 0 is below"),
         ("distributed.sites.0.count=0", "greater than 0"),
         ("cluster.count={low: 500, high: 600}", "sites need a count that is a plain number."),
         ("distributed.mode=sometimes", "'sometimes' is not one of 'lockstep', 'survivors' or 'local_steps'."),

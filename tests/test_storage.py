@@ -116,16 +116,28 @@ def test_what_a_killed_process_left_is_cleared_away_after_an_hour(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["nonsense", "{}", '[["a"]]', json.dumps([["a.txt", "b.txt"]]), json.dumps([[".gpustack-mc-x", "../b.txt"]])],
+    [
+        "nonsense",
+        "{}",
+        '[["a"]]',
+        "[" * 100_000,
+        *(
+            json.dumps([[".gpustack-mc-x", name]])
+            for name in ("../b.txt", "/tmp/b.txt", "a\0b", "b" * 300, "\ud800", "d")
+        ),
+        json.dumps([["a.txt", "b.txt"]]),
+        json.dumps([[".gpustack-mc-x\0", "b.txt"]]),
+    ],
 )
 def test_a_journal_that_is_not_ours_moves_nothing(tmp_path, text):
     folder = tmp_path / "results"
     folder.mkdir()
+    (folder / "d").mkdir()
     for name in ("a.txt", ".gpustack-mc-x"):
         (folder / name).write_text(name)
     (folder / ".gpustack-mc.journal").write_text(text)
     recover(folder)
-    assert {path.name for path in folder.iterdir()} == {"a.txt", ".gpustack-mc-x"}
+    assert {path.name for path in folder.iterdir()} == {"a.txt", ".gpustack-mc-x", "d"}
     assert list(tmp_path.iterdir()) == [folder]
 
 

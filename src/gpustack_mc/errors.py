@@ -3,6 +3,9 @@
 from difflib import get_close_matches
 from typing import NamedTuple
 
+# Characters of an error that are printed; JSON holds all of them.
+MOST_OF_MESSAGE, MOST_OF_FIX = 400, 300
+
 
 class Place(NamedTuple):
     """Where in a file something stands; line and column count from 1."""
@@ -20,10 +23,14 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text cut to what fits a line; a file or an option may hold any length of it."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def option_place(option: str, text: str) -> Place:
     """Return the place of an option's value: cut to what fits a line, without characters that steer a terminal."""
-    shown = printable(text)
-    return Place(f"{option} {shown[:80]}{'...' if len(shown) > 80 else ''}")
+    return Place(f"{option} {shortened(printable(text), 80)}")
 
 
 class GpustackError(Exception):
@@ -50,10 +57,10 @@ class GpustackError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        where = f"{self.place}: " if self.place else ""
-        ending = f" {self.fix}" if self.fix else ""
+        where = f"{self.place._replace(file=shortened(self.place.file, 300))}: " if self.place else ""
+        ending = f" {shortened(self.fix, MOST_OF_FIX)}" if self.fix else ""
         # A value quoted from a file may hold line breaks; the promise is one line.
-        return printable(" ".join(f"{where}{self.message}{ending}".split()))
+        return printable(" ".join(f"{where}{shortened(self.message, MOST_OF_MESSAGE)}{ending}".split()))
 
     def as_dict(self) -> dict:
         """Return the form printed with ``--json``."""
@@ -84,9 +91,9 @@ class InputErrors(InputError):
 
 def did_you_mean(word: object, known: list[str] | tuple[str, ...], *, count: int = 3) -> str:
     """Return the sentence that offers the known names nearest to a mistyped one."""
-    by_lower = {name.lower(): name for name in known}
+    by_lower = {name.lower(): shortened(name, 60) for name in known}
     near = [by_lower[match] for match in get_close_matches(str(word).lower(), by_lower, n=count, cutoff=0.5)]
     if near:
         return f"Did you mean {' or '.join(near)}?"
-    listed = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+    listed = ", ".join(shortened(name, 60) for name in known[:12]) + (", ..." if len(known) > 12 else "")
     return f"Known: {listed}."

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import catalog, priors, storage
+from gpustack_mc import catalog, efficiency, priors, storage
 from gpustack_mc.efficiency import TeamFit
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.facts import overlaid, stated_facts
@@ -31,6 +31,8 @@ SCHEMA_VERSION = 1
 RECORD, MEASUREMENTS, DRAWS = "pack.json", "measurements.csv", "draws.csv"
 FILES = (RECORD, MEASUREMENTS, DRAWS)
 _MOST_ROWS = 10**9
+# A pack of ours has some hundred kilobytes.
+_MOST_BYTES = 50 * 10**6
 _AGAIN = "Run `gpustack-mc calibrate` again with your runs."
 # Finer than the table of a marginal; the distribution function of a mixture is evaluated here and inverted.
 _GRID = np.linspace(-1.5 * TABLE_Z, 1.5 * TABLE_Z, 6001)
@@ -198,10 +200,16 @@ def load(folder: Path | str) -> Pack:
     if not (folder / RECORD).is_file():
         fix = "Make one with `gpustack-mc calibrate my_runs.csv --out my-priors/`."
         raise InputError("no-pack", f"this folder holds no prior pack ({RECORD} is missing).", fix, place)
+    for name in FILES:
+        if (folder / name).is_file() and (folder / name).stat().st_size > _MOST_BYTES:
+            raise InputError("too-large", f"more than {_MOST_BYTES / 1e6:.0f} MB, which no pack has.", _AGAIN,
+                             Place(str(folder / name)))  # fmt: skip
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         if record["schema_version"] != SCHEMA_VERSION:
             raise InputError("pack-version", f"a pack of version {record['schema_version']}.", _AGAIN, place)
+        if not isinstance(record["table"], str) or not record["table"].isprintable():
+            raise ValueError("it does not name its table")
         _check_fits(record, place)
         content = _content(folder, record["files"])
         measurements = tuple(_read_measurements(content[MEASUREMENTS].decode("utf-8")))
@@ -276,12 +284,29 @@ def _read_team(record: Mapping[str, Any], content: Mapping[str, bytes]) -> TeamF
     columns = read_columns(content[DRAWS].decode("utf-8"))
     if not all(np.isfinite(column).all() for column in columns.values()):
         raise ValueError(f"{DRAWS} holds what is not a number")
+    _require_draws(columns)
     draws, known = utilization_team.read(columns)
     fit = catalog.fit_record("utilization")
     constants = {name: _finite(about["constants"][name], name) for name in fit["constants"]}
     if not (0 <= _finite(about["loose"], "loose") <= 1 and isinstance(about["runs"], int) and about["runs"] >= 0):
         raise ValueError("loose is no share, or runs no number")
     return TeamFit(draws, known, constants, fit["settings"], about["loose"], about["runs"])
+
+
+def _require_draws(columns: Mapping[str, np.ndarray]) -> None:
+    """Make sure that the draws have every parameter of the shipped ones, and spreads that are not below zero."""
+    shipped = efficiency.draws()
+    wanted = {*shipped.scalar, *(f"generation:{name}" for name in shipped.generation)}
+    if missing := sorted(wanted - set(columns)):
+        raise ValueError(f"{DRAWS} lacks {missing[0]}")
+    spreads = [name for name in columns if name.endswith(("_sd", "_sd_unsure", "_variance", "loss", "loss_mean"))]
+    for name in spreads:
+        if (columns[name] < 0).any():
+            raise ValueError(f"{DRAWS} holds a {name[:60]} below zero")
+    level, slope, both = (columns[f"team_{name}"] for name in ("level_variance", "slope_variance", "covariance"))
+    # Five digits of each are written, so that a correlation of one may be a little more.
+    if (both**2 > level * slope * (1 + 1e-3)).any():
+        raise ValueError(f"{DRAWS} holds a covariance that no distribution has")
 
 
 def measurements_text(measurements: Sequence[Measurement], fields: Sequence[str]) -> str:

@@ -3,17 +3,21 @@
 A file may come from anyone: it is checked before anything is read out of it.
 """
 
+import datetime
 import json
 import math
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from gpustack_mc import storage
+from gpustack_mc.conditions import OPERATORS
 from gpustack_mc.errors import InputError, Place
-from gpustack_mc.problem import QUESTIONS
+from gpustack_mc.problem import QUESTIONS, Term
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 from gpustack_mc.result import SCHEMA_VERSION
 from gpustack_mc.tallies import PROBABILITIES
@@ -26,9 +30,17 @@ _GROUPS = ("prior", "prior_predictive", "constant_data", "statistics")
 _TEXTS = ("name", "description", "ownership", "design", "scenario", "scenario_sha256")
 _NUMBERS = ("seed", "samples", "replicates", "draws")
 _MAPPINGS = ("versions", "basis", "questions", "published")
+# What every scenario states.
+_STATED = {"params", "tokens", "accelerator_count", "peak_flop_per_s"}
+# What older files and those of other programs may lack.
+_OPTIONAL_TEXTS = ("scenario_file", "pack_sha256", "priors_sha256", "platform", "precision", "created_at")
+_OPTIONAL_TEXTS += ("creation_library_version",)
+_OPTIONAL_LISTS = ("overrides", "conditioned_on")
 _BASIS = ("carbon_accounting", "carbon_basis")
 _INPUT_TEXTS = ("origin", "prior", "source")
 _INPUT_LISTS = {"sources": list, "where": dict, "missed": list}
+# The two parts of a job that runs.
+_PARTS = ("so_far", "remaining")
 _SUMMARIES = ["mean", "mean_error", "sd"]
 _SUMMARIES += [f"q{p:g}{end}" for p in PROBABILITIES for end in ("", "_error")]
 
@@ -146,6 +158,8 @@ def _not_ours(path: Path) -> InputError:
 
 
 def _require_hdf5(path: Path) -> None:
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise _refusal(path, "not-a-result", "this is a device or a pipe, not a result.", "Name the result.nc.")
     try:
         with path.open("rb") as stream:
             start = stream.read(len(_SIGNATURE))
@@ -153,8 +167,9 @@ def _require_hdf5(path: Path) -> None:
         raise _refusal(path, "no-such-file", "there is no such file.", "`gpustack-mc run` writes result.nc.") from error
     except IsADirectoryError as error:
         raise _refusal(path, "is-a-folder", "this is a folder, not a result.", "Name the result.nc inside.") from error
-    except OSError as error:
-        raise _refusal(path, "unreadable", f"cannot read it: {error.strerror}.", "Check its permissions.") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _refusal(path, "unreadable", f"cannot read it: {reason}.", "Check its permissions.") from error
     if start != _SIGNATURE:
         raise _not_ours(path)
     size = path.stat().st_size
@@ -179,13 +194,24 @@ def _missing(tree: xr.DataTree) -> str:
             return f"the group {group}"
     attrs = tree.attrs
     sound = {name: isinstance(attrs.get(name), str) for name in _TEXTS}
+    sound |= {name: isinstance(attrs.get(name, ""), str) for name in _OPTIONAL_TEXTS}
     sound |= {name: _is_count(attrs.get(name)) for name in _NUMBERS}
     sound |= {name: isinstance(_json(attrs.get(name)), dict) for name in _MAPPINGS}
-    sound["notes"] = isinstance(_json(attrs.get("notes")), list)
+    sound |= {name: _is_texts(_json(attrs.get(name, "[]"))) for name in _OPTIONAL_LISTS}
+    sound["notes"] = _is_texts(_json(attrs.get("notes")))
+    sound["start"] = attrs.get("start", "") == "" or _is_date(attrs["start"])
     for name, is_sound in sound.items():
         if not is_sound:
             return f"the attribute {name}"
-    return _unknown_word(tree) or _missing_variable(tree) or _missing_statistic(tree) or _missing_index(tree)
+    return (
+        _unknown_word(tree)
+        or _missing_variable(tree)
+        or _missing_constant(tree)
+        or _missing_part(tree)
+        or _unknown_condition(tree)
+        or _missing_statistic(tree)
+        or _missing_index(tree)
+    )
 
 
 def _unknown_word(tree: xr.DataTree) -> str:
@@ -199,44 +225,110 @@ def _unknown_word(tree: xr.DataTree) -> str:
     if not all(key in QUESTIONS and _is_number(limit) for key, limit in _json(tree.attrs["questions"]).items()):
         return "known questions"
     # Parts that only some scenarios state have outputs of their own.
-    held = {name for name in tree["prior_predictive"].data_vars if name in BY_NAME and BY_NAME[name].role == "output"}
-    if not all(key in held and _is_published(figure) for key, figure in _json(tree.attrs["published"]).items()):
+    published = _json(tree.attrs["published"]).items()
+    if not all(key in _held(tree) and _is_published(figure) for key, figure in published):
         return "sound published figures"
     return ""
+
+
+def _held(tree: xr.DataTree) -> set[str]:
+    """Return the outputs of a result."""
+    return {name for name in tree["prior_predictive"].data_vars if name in BY_NAME and BY_NAME[name].role == "output"}
 
 
 def _missing_variable(tree: xr.DataTree) -> str:
     for name in OUTPUTS:
         if name not in tree["prior_predictive"].data_vars:
             return f"the output {name}"
-    for name, variable in [*tree["prior_predictive"].data_vars.items(), *tree["prior"].data_vars.items()]:
-        # Draws are read as so many equal parts, one for each replicate of the design.
-        sound = variable.dims == ("chain", "draw") and variable.sizes["chain"] == 1 and variable.dtype.kind == "f"
-        if not sound or variable.sizes["draw"] % int(tree.attrs["replicates"]):
-            return f"draws of {name}"
-    for name in OUTPUTS:
-        if not isinstance(tree["prior_predictive"][name].attrs.get("units"), str):
-            return f"the unit of {name}"
+    for group in ("prior_predictive", "prior"):
+        for name, variable in tree[group].data_vars.items():
+            if not _is_draws(tree, variable):
+                return f"draws of {_short(name)}"
+            if not _is_described(variable):
+                return f"the unit and meaning of {_short(name)}"
     for group in ("prior", "constant_data"):
         for key, variable in tree[group].data_vars.items():
             if str(key).partition("@")[0] not in BY_NAME:
-                return f"a known meaning for the input {str(key)[:60]!r}"
-            known = all(isinstance(variable.attrs.get(name), str) for name in (*_INPUT_TEXTS, "units", "long_name"))
+                return f"a known meaning for the input {_short(key)!r}"
+            known = _is_described(variable) and all(isinstance(variable.attrs.get(name), str) for name in _INPUT_TEXTS)
             lists = all(isinstance(_json(variable.attrs.get(name)), kind) for name, kind in _INPUT_LISTS.items())
             if not known or not lists or not all(map(_is_source, _json(variable.attrs["sources"]))):
                 return f"the origin of {key}"
+            if not _is_texts(_json(variable.attrs["missed"])):
+                return f"the origin of {key}"
     return ""
+
+
+def _is_draws(tree: xr.DataTree, variable: Any) -> bool:
+    # Draws are read as so many equal parts, one for each replicate of the design.
+    sound = variable.dims == ("chain", "draw") and variable.sizes["chain"] == 1 and variable.dtype.kind == "f"
+    return sound and variable.sizes["draw"] > 0 and not variable.sizes["draw"] % int(tree.attrs["replicates"])
+
+
+def _is_described(variable: Any) -> bool:
+    """Whether unit and meaning are told; all that we say of a variable is text."""
+    texts = {"units": None, "long_name": None} | variable.attrs
+    return all(isinstance(text, str) for text in texts.values())
+
+
+def _missing_constant(tree: xr.DataTree) -> str:
+    """Return the fixed input whose value is lacking, or what every scenario states and this one does not."""
+    for key, variable in tree["constant_data"].data_vars.items():
+        if variable.dims or variable.dtype.kind != "f":
+            return f"the value of {key}"
+    stated = {str(key).partition("@")[0] for group in ("prior", "constant_data") for key in tree[group].data_vars}
+    return f"the input {min(_STATED - stated)}" if _STATED - stated else ""
+
+
+def _missing_part(tree: xr.DataTree) -> str:
+    """Return what is lacking of a job that runs, of which what is spent and what remains are told."""
+    told = [part for part in _PARTS if part in tree.children]
+    if not told:
+        return ""
+    if len(told) < len(_PARTS) or "conditioned_on" not in tree.attrs:
+        return "a part of the job that runs"
+    names = [set(tree[part].data_vars) for part in _PARTS]
+    every = [variable for part in _PARTS for variable in tree[part].data_vars.values()]
+    sound = all(_is_draws(tree, variable) and _is_described(variable) for variable in every)
+    if names[0] != names[1] or "training_days" not in names[0] or not names[0] <= _held(tree) or not sound:
+        return "a part of the job that runs"
+    return ""
+
+
+def _unknown_condition(tree: xr.DataTree) -> str:
+    asked = _json(tree.attrs.get("asked", "[]"))
+    held = _held(tree)
+
+    def sound(condition: Any) -> bool:
+        if not isinstance(condition, list) or len(condition) != 2:
+            return False
+        text, terms = condition
+        return isinstance(text, str) and isinstance(terms, list) and bool(terms) and all(map(known, terms))
+
+    def known(term: Any) -> bool:
+        if not isinstance(term, dict) or set(term) != set(Term._fields):
+            return False
+        texts = isinstance(term["name"], str) and isinstance(term["output"], str) and isinstance(term["op"], str)
+        return texts and term["output"] in held and term["op"] in OPERATORS and _is_number(term["limit"])
+
+    return "" if isinstance(asked, list) and all(map(sound, asked)) else "known conditions"
 
 
 def _missing_statistic(tree: xr.DataTree) -> str:
     statistics = tree["statistics"]
     if "value" not in statistics or statistics["value"].dims != ("variable", "statistic"):
         return "its statistics"
-    wanted = {*map(str, tree["prior"].data_vars), *OUTPUTS}
-    held = set(map(str, statistics["variable"].values))
-    if not wanted <= held or not set(_SUMMARIES) <= set(map(str, statistics["statistic"].values)):
+    if statistics["value"].dtype.kind != "f" or not {"variable", "statistic"} <= set(statistics.coords):
         return "its statistics"
-    return ""
+    wanted = {*map(str, tree["prior"].data_vars), *map(str, tree["prior_predictive"].data_vars)}
+    held, told = ([str(name) for name in statistics[dim].values] for dim in ("variable", "statistic"))
+    unique = len(set(held)) == len(held) and len(set(told)) == len(told)
+    if not unique or not wanted <= set(held) or not set(_SUMMARIES) <= set(told):
+        return "its statistics"
+    # An error is unknown where there is one replicate; a quantile never is.
+    known = [name for name in _SUMMARIES if not name.endswith("_error")]
+    found = statistics["value"].sel(variable=sorted(wanted), statistic=known)
+    return "" if bool(np.isfinite(found.values).all()) else "its statistics"
 
 
 def _missing_index(tree: xr.DataTree) -> str:
@@ -247,10 +339,29 @@ def _missing_index(tree: xr.DataTree) -> str:
     names = [f"{index}{end}" for index in ("S1", "ST") for end in ("", "_lower", "_upper")]
     dims = dict.fromkeys(names, ("scale", "output", "input")) | {"status": ("scale", "output")}
     sound = all(name in found and found[name].dims == wanted for name, wanted in dims.items())
+    sound = sound and all(found[name].dtype.kind == "f" for name in names) and _is_count(found.attrs.get("samples"))
+    sound = sound and {"scale", "output", "input"} <= set(found.coords)
     if not sound or not set(OUTPUTS) <= set(map(str, found["output"].values)):
+        return "its indices"
+    if list(map(str, found["scale"].values)) != ["raw", "log"]:
         return "its indices"
     inputs = {part for name in map(str, found["input"].values) for part in name.split("+")}
     return "" if inputs <= set(map(str, tree["prior"].data_vars)) else "its indices"
+
+
+def _short(name: Any) -> str:
+    return str(name)[:60]
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_date(text: Any) -> bool:
+    try:
+        return bool(datetime.date.fromisoformat(text))
+    except (TypeError, ValueError):
+        return False
 
 
 def _is_source(source: Any) -> bool:
@@ -265,15 +376,19 @@ def _is_published(figure: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) or (hasattr(value, "dtype") and value.dtype.kind in "iu" and value.size == 1)
+    whole = isinstance(value, int) or (hasattr(value, "dtype") and value.dtype.kind in "iu" and value.ndim == 0)
+    return whole and value >= 0
 
 
 def _json(text: Any) -> Any:
+    """Return what JSON text holds; None where it is none, or holds what no page can be written with."""
     try:
-        return json.loads(text) if isinstance(text, str) else None
-    except ValueError:
+        found = json.loads(text) if isinstance(text, str) else None
+        json.dumps(found, ensure_ascii=False).encode()  # half a character, written as an escape
+    except (ValueError, RecursionError):
         return None
+    return found

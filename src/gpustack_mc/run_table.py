@@ -4,6 +4,7 @@ import csv
 import functools
 import io
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ LARGEST_UTILIZATION = {"": 1.0, "fp8": 2.0}
 SMALLEST_UTILIZATION = 0.001
 
 NOTHING = ("", "unknown")
+# A million rows of the columns that are read take less.
+MOST_BYTES = 250 * 10**6
 
 
 class Skipped(NamedTuple):
@@ -139,16 +142,34 @@ def _require_closed_quotes(text: str, place: Place) -> None:
 _COLUMNS = f"Give a header with {', '.join(REQUIRED)} and {' or '.join(PARAMS)}, then one run per line."
 
 
+def require_file(path: Path, place: Place) -> None:
+    """Refuse what has no end or no size, and more than fits beside its own cells in a gigabyte of memory.
+
+    Raises
+    ------
+    InputError
+        It is a device, a pipe, or too large; a file that is not there is told by who opens it.
+    """
+    # Not of pathlib, which fails on a name that is too long.
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise InputError("not-a-file", "this is a device or a pipe.", "Save the table in a file.", place)
+    if os.path.isfile(path) and (size := os.path.getsize(path)) > MOST_BYTES:
+        found = f"this table has {size / 1e6:,.0f} MB, more than {MOST_BYTES / 1e6:.0f}."
+        raise InputError("too-large", found, "Divide it, or leave out columns that are not read.", place)
+
+
 def _text(path: Path) -> str:
     place = Place(str(path))
+    require_file(path, place)
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise InputError("missing-file", "there is no such file.", "Check the path.", place) from error
     except IsADirectoryError as error:
         raise InputError("folder", "this is a folder.", "Give a CSV file in it.", place) from error
-    except OSError as error:
-        raise InputError("cannot-read", f"cannot read: {error.strerror}.", "Check the path.", place) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError("cannot-read", f"cannot read: {reason}.", "Check the path.", place) from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

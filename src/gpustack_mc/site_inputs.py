@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -144,7 +145,8 @@ def _counts(file: schema.ScenarioFile, stated: schema.Distributed) -> Iterator[P
         except units.UnitProblem:
             # Told where the count itself is read.
             return
-    if total != count:
+    # A count that is not finite, or none, is told where it stands.
+    if total != count and 0 < count < math.inf:
         found = f"the counts add up to {total:,}, and cluster.count is {count:,g}."
         yield (*_PLACE, "sites"), found, "Make them agree."
 

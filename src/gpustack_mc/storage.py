@@ -181,13 +181,18 @@ def _entries(journal: Path) -> Iterator[tuple[str, str]]:
     """Yield the pairs of names in a journal; one that is not ours moves nothing."""
     try:
         pairs = json.loads(journal.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     for pair in pairs if isinstance(pairs, list) else ():
         if isinstance(pair, list) and len(pair) == 2 and all(isinstance(name, str) for name in pair):
-            plain = all(name not in ("", ".", "..") and Path(name).name == name for name in pair)
-            if plain and pair[0].startswith(_OURS):
+            if all(map(_is_plain, pair)) and pair[0].startswith(_OURS) and not (journal.parent / pair[1]).is_dir():
                 yield pair[0], pair[1]
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a text names a file of a folder itself, as far as any file system has such a file."""
+    fits = name.isprintable() and len(name.encode()) <= 255
+    return fits and name not in ("", ".", "..") and Path(name).name == name
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import xarray as xr
 
 from gpustack_mc import interruption, result, storage, sweep_text, sweep_zarr
 from gpustack_mc.design import make_design
-from gpustack_mc.errors import GpustackError, InputError, option_place
+from gpustack_mc.errors import GpustackError, InputError, Place, option_place
 from gpustack_mc.portfolio_spec import PortfolioSpec
 from gpustack_mc.sweep_engine import CHUNK, SAMPLES, Chunk, Engine, Settings
 from gpustack_mc.sweep_spec import Sweep, find_outputs, read_sweep
@@ -110,11 +110,20 @@ def run_sweep(
     store = Store(folder, digest_of(sweep, settings, form), form)
     store.open()
     if store.complete:
-        summary = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return Done(summary, sweep_text.text(summary))
+        return _kept(folder / RECORD)
     engine = Engine(sweep, settings)
     _compute(store, engine, scheduler, progress)
     return _finish(store, engine, with_plots, limits)
+
+
+def _kept(record: Path) -> Done:
+    """Tell a sweep that is done from its record, which anyone may have changed since."""
+    try:
+        summary = json.loads(record.read_text(encoding="utf-8"))
+        return Done(summary, sweep_text.text(summary))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        fix = "Remove this folder, or choose another with --out, and run the sweep again."
+        raise InputError("damaged-sweep", "this file is damaged or was changed.", fix, Place(str(record))) from error
 
 
 def _design(samples: int, seed: int) -> Any:
@@ -146,7 +155,7 @@ def _require_room(sweep: Sweep, settings: Settings) -> None:
 
 
 def _compute(store: Store, engine: Engine, scheduler: str, progress: Callable[[float], None]) -> None:
-    missing = store.missing(engine.chunks)
+    missing = store.missing(engine.chunks, engine.empty)
     done = engine.chunks - len(missing)
     progress(done / engine.chunks)
 

@@ -1,6 +1,7 @@
 """What a sweep runs: a base scenario, and axes of values that are crossed or change together, or rows of a table."""
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -130,6 +131,8 @@ def shown(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {shown(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(shown(part) for part in value) + "]"
+    if not math.isfinite(value):
+        return str(value)  # refused where the scenario is read
     if value == int(value) and abs(value) < 1e6:
         return f"{int(value):,}"
     plain = f"{value:.12g}"
@@ -233,6 +236,9 @@ class _Spec:
             table = self.data["table"]
             if not isinstance(table, str):
                 raise self.fail(("table",), "is not the name of a file.")
+            if not os.path.exists(self.source.parent / table):
+                found = f"there is no file {units.shown(table)} beside this one."
+                raise self.fail(("table",), found, "Check the name.", "missing-file")
             sweep = _of_table(self.source.parent / table, base.data, name, text, outputs, portfolio)
             return sweep._replace(document=base)
         axes = self.axes()

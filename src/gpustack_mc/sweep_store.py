@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,7 +109,7 @@ class Store:
     def _require_own(self, path: Path) -> None:
         try:
             found = json.loads(path.read_text(encoding="utf-8")).get("digest")
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             found = None
         if found != self.digest:
             raise self._another("another sweep, or this one with other settings, priors or versions")
@@ -123,16 +123,21 @@ class Store:
     def _path(self, number: int) -> Path:
         return self.chunks / f"{number:06d}.npz"
 
-    def missing(self, count: int) -> list[int]:
-        """Return the numbers of the chunks that are still to be computed."""
-        return [number for number in range(count) if not self._is_sound(number)]
+    def missing(self, count: int, empty: Callable[[int], Chunk]) -> list[int]:
+        """Return the numbers of the chunks that are still to be computed; `empty` makes one of the right shape."""
+        return [number for number in range(count) if not self._is_sound(number, empty)]
 
-    def _is_sound(self, number: int) -> bool:
+    def _is_sound(self, number: int, empty: Callable[[int], Chunk]) -> bool:
+        """Whether a chunk is there, whole, and one of this sweep: what is not is computed again."""
         try:
             with zipfile.ZipFile(self._path(number)) as file:
-                return file.testzip() is None
-        except (OSError, zipfile.BadZipFile):
+                if file.testzip() is not None:
+                    return False
+            found, wanted = self.read(number), empty(number)
+        except Exception:  # whatever is wrong with it, it can be computed again
             return False
+        same = all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(found[:4], wanted[:4], strict=True))
+        return same and len(found.reasons) == len(wanted.reasons)
 
     def write(self, number: int, chunk: Chunk) -> None:
         """Keep a chunk.

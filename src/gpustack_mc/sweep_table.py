@@ -18,6 +18,7 @@ from gpustack_mc.run_table import (
     UnusableError,
     positive,
     records,
+    require_file,
 )
 from gpustack_mc.yamlfile import Path_
 
@@ -178,6 +179,7 @@ class _Header:
 def _parquet(path: Path, header: _Header) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield rows of a Parquet file as texts; the row after the header is line 2, as it would be in CSV."""
     place = Place(str(path))
+    require_file(path, place)
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
