@@ -24,7 +24,8 @@ and the noise of records are each run's own. It is used under both choices, beca
 
 Each correlated set of k inputs is driven by up to k independent streams through a factor of its correlation matrix
 (Gaussian copula). The first stream is that of the input's own name, so that the first scenario gets the very draws of
-``gpustack-mc run``.
+``gpustack-mc run``. Evidence may tie inputs of a scenario together, such as MFU and goodput after a team's own runs,
+and not alike in all scenarios: each makes its inputs of the same independent scores by its own ties.
 """
 
 from collections.abc import Hashable, Sequence
@@ -109,19 +110,10 @@ def couple(problems: Sequence[Problem], choice: Choice) -> Coupling:
     InputError
         The scenarios state different rank correlations.
     """
-    first = problems[0]
-    if any(p.correlated != first.correlated or not np.array_equal(p.correlation, first.correlation) for p in problems):
-        raise _not_alike(problems)
+    if any(problem.file.correlations != problems[0].file.correlations for problem in problems):
+        found = "the scenarios state different correlations, so that their draws cannot be paired."
+        raise InputError("different-correlations", found, "State the same `correlations` in all of them.")
     return _Builder(problems, choice).coupling()
-
-
-def _not_alike(problems: Sequence[Problem]) -> InputError:
-    """Return the error that says why draws cannot be paired: correlations that are stated, or that evidence brings."""
-    found, fix = "the scenarios state different correlations", "State the same `correlations` in all of them."
-    if all(p.file.correlations == problems[0].file.correlations for p in problems):
-        found = "your own runs tie mfu and goodput together, and not alike in all scenarios"
-        fix = "Leave --priors and `observed` out, or state mfu or goodput."
-    return InputError("different-correlations", f"{found}, so that their draws cannot be paired.", fix)
 
 
 def identity(item: Input) -> Hashable:
@@ -136,6 +128,7 @@ def identity(item: Input) -> Hashable:
 class _Builder:
     def __init__(self, problems: Sequence[Problem], choice: Choice):
         self.problems, self.choice = problems, choice
+        self.correlated = tuple(dict.fromkeys(key for problem in problems for key in problem.correlated))
         self.streams: list[Stream] = []
         self.parts: list[dict[str, dict[int, float]]] = [{} for _ in problems]
         self.blocks: dict[str, list[int]] = {}
@@ -199,9 +192,8 @@ class _Builder:
         return len(self.streams) - 1
 
     def block(self, key: str, numbers: list[int], factor: np.ndarray, members: list[int]) -> None:
-        correlated = self.problems[0].correlated
-        if key in correlated:
-            self.blocks.setdefault("+".join(correlated), []).extend(numbers)
+        if key in self.correlated:
+            self.blocks.setdefault("+".join(self.correlated), []).extend(numbers)
         elif len(numbers) > 1 and np.array_equal(factor, np.eye(len(numbers))):
             for number, owner in zip(numbers, members, strict=True):
                 self.blocks[f"{key} of {label(owner)}"] = [number]

@@ -13,8 +13,8 @@ The count is a Poisson count whose rate may have been another in the first days 
 with :math:`\sigma_\lambda = 0` and a flat prior its posterior is a gamma distribution. The losses are as in
 `gpustack_mc.fits.utilization_running`: a compound Poisson sum of exponential times, and a level that may change by
 :math:`\sigma_c`. One shape, the median over the prior, serves all draws: a moment in which nothing is to be expected
-then says nothing (:math:`k = 0`), whatever was lost in it. Where only tokens over days are known, :math:`\log u_0 = \eta - \log(1 + x_0) + r`, and efficiency and
-losses are conditioned together.
+then says nothing (:math:`k = 0`), whatever was lost in it. Where only tokens over days are known,
+:math:`\log u_0 = \eta - \log(1 + x_0) + r`, and efficiency and losses are conditioned together.
 
 The rate is conditioned over a grid of its normal score, the others by the weights of Sobol' points of the prior; both
 become quantile tables and correlations of normal scores, as those of `gpustack_mc.metering` do.
@@ -71,7 +71,7 @@ class Progress(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """Points of the prior, and what follows from them.
+    r"""Points of the prior, and what follows from them.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Prior(NamedTuple):
         Inputs that vary.
     scores : ndarray, shape (names, nodes)
     rate, lost, by_failures : ndarray, shape (nodes,)
-        Interruptions per accelerator-hour, :math:`x` and :math:`x_\\mathrm{f}`.
+        Interruptions per accelerator-hour, :math:`x` and :math:`x_\mathrm{f}`.
     """
 
     names: tuple[str, ...]
