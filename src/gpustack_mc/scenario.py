@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import catalog, constants, formatting, losses, priors, reliability, running, schema, units, yamlfile
+from gpustack_mc import (
+    catalog,
+    constants,
+    formatting,
+    losses,
+    price_drift,
+    priors,
+    reliability,
+    running,
+    schema,
+    units,
+    yamlfile,
+)
 from gpustack_mc.efficiency import Efficiency, efficiency, planned_run
 from gpustack_mc.errors import did_you_mean
 from gpustack_mc.facts import facts_of, medians
@@ -111,6 +123,9 @@ class _Resolver(SiteInputs):
         found = job.after if job else predict()
         predicted = self._predicted(file, predict(team=None), found) if team else self._predicted(file, found)
         inputs |= self._prior_inputs(file, facts, entered, predicted)
+        if inputs["rental_price"].origin in ("fitted", "calibrated") and "rental_price" not in entered:
+            ahead = price_drift.years_ahead(start, facts.year)
+            inputs["rental_price"] = price_drift.carried(inputs["rental_price"], ahead)
         at_sites, sites = self.site_inputs(file, facts)
         inputs |= at_sites
         inputs |= phase_inputs
