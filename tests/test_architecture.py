@@ -279,7 +279,7 @@ ROOMS = {
     "speed_scoring": {"catalog", "constants", "fits", "published_runs", "scoring", "storage", "validation_scores"},
     "validation_figures": {"scoring", "pages"},
     "compilation": set(),
-    "coupling": {"catalog", "efficiency", "errors", "facts", "problem", "propagation"},
+    "coupling": {"catalog", "efficiency", "errors", "facts", "price_drift", "problem", "propagation"},
     "batches": {"compilation", "kernels", "propagation"},
     "paired": {"batches", "coupling", "design", "problem", "quantities", "sobol", "propagation"},
     "comparison": {"paired", "priors", "problem", "quantities", "result", "sobol", "tallies"},

@@ -7,8 +7,11 @@ import pytest
 from scipy.stats import norm
 
 from gpustack_mc import catalog, price_drift, priors, solving
+from gpustack_mc.coupling import couple
+from gpustack_mc.design import make_design
 from gpustack_mc.fits import refit
 from gpustack_mc.fits.price_drift import drift
+from gpustack_mc.paired import Pairing
 from gpustack_mc.priors import Marginal
 from gpustack_mc.scenario import load_scenario
 
@@ -117,6 +120,27 @@ def test_what_starts_today_or_ran_before_has_its_prior(load):
 
 def test_a_price_of_your_own_is_not_carried(load):
     assert load("start=2029-01-01", "rental_price=2 USD/h").inputs["rental_price"].marginal.is_fixed
+
+
+def test_now_and_later_share_all_but_the_drift_between_them(load):
+    """The ratio of the prices is lognormal with the drift's own mean and variance: the provider cancels."""
+    problems = [load(f"start={day}") for day in ("2026-12-15", "2028-06-15")]
+    paired = Pairing(problems, make_design(2**14), "common").draws()
+    names = [varying.index("rental_price") for varying in paired.varying]
+    ratio = np.log(paired.inputs[1][names[1]] / paired.inputs[0][names[0]])
+    known = catalog.price_drift_settings()
+    first, second = (problem.inputs["rental_price"].carried for problem in problems)
+    mean, variance = known["mean"] * (second - first), known["year_sd"] ** 2 * (second - first)
+    variance += known["mean_sd"] ** 2 * (second - first) ** 2
+    # 16,384 points; a population that is a table is lognormal to a few hundredths of its spread.
+    np.testing.assert_allclose(np.quantile(ratio, BAND), mean + variance**0.5 * norm.ppf(BAND), atol=0.02)
+    [difference] = paired.coupling.differences
+    assert (difference.key, difference.how) == ("rental_price", "estimated")
+
+
+def test_prices_of_two_terms_are_not_one_price(load):
+    problems = [load("start=2028-01-01"), load("start=2028-01-01", "market.term=3yr")]
+    assert couple(problems, "common").differences[0].how == "common"
 
 
 # ---- the years of a lease --------------------------------------------------------------------------------------------

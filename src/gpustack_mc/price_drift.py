@@ -10,7 +10,7 @@ The spread between providers stays what it is. Over a lease of :math:`T` years t
 """
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,44 @@ def carried(item: Input, years: float) -> Input:
     )
     source = Source("Drift of posted prices, 2022 to 2026, see priors/price_drift.yaml", "priors/price_drift.yaml")
     marginal = _moved(item.marginal, mean, sd)
-    return item._replace(marginal=marginal, prior=words, sources=(*item.sources, source), epistemic=None)
+    return item._replace(marginal=marginal, prior=words, sources=(*item.sources, source), epistemic=None,
+                         carried=years)  # fmt: skip
+
+
+def correlation(items: Sequence[Input]) -> np.ndarray | None:
+    r"""Correlation of the log price of one provider on several days, as the drift between them leaves it.
+
+    Prices of :math:`T_i` and :math:`T_j` years ahead share the provider, the mean drift and the years up to the
+    earlier day:
+
+    .. math:: \mathrm{Cov} = \sigma_p^2 + \sigma_m^2 T_i T_j + \sigma^2 \min(T_i, T_j).
+
+    Parameters
+    ----------
+    items : sequence of Input
+        Rental prices.
+
+    Returns
+    -------
+    ndarray, shape (items, items), or None
+        Positive definite, ones on the diagonal; None where they are not one price on several days.
+    """
+    first = items[0]
+    alike = all(item.origin == first.origin and item.where == first.where and item.missed == first.missed for item in
+                items)  # fmt: skip
+    years = np.array([item.carried for item in items])
+    if not alike or first.origin not in ("fitted", "calibrated") or not years.any():
+        return None
+    known = catalog.price_drift_settings()
+    own = known["mean_sd"] ** 2 * years**2 + known["year_sd"] ** 2 * years
+    low, high = np.log(np.array([priors.quantiles(item.marginal, [0.05, 0.95]) for item in items])).T
+    of_provider = float(np.mean(((high - low) / (2 * _Z95)) ** 2 - own))
+    both = np.minimum(years[:, None], years[None, :])
+    covariance = of_provider + known["mean_sd"] ** 2 * np.outer(years, years) + known["year_sd"] ** 2 * both
+    variance = of_provider + own
+    found = covariance / np.sqrt(np.outer(variance, variance))
+    # Two starts a day apart are one price to any digits.
+    return found * (1 - 1e-9) + 1e-9 * np.eye(len(items))
 
 
 def _moved(marginal: Marginal, mean: float, sd: float) -> Marginal:

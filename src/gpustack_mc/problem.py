@@ -67,6 +67,8 @@ class Input(NamedTuple):
     epistemic : float or None
         Share of the variance, on the working scale, that a better-known population would remove; None where it is not
         told apart from how members of the population differ.
+    carried : float
+        Years by which a price was carried on from the newest ones; see `gpustack_mc.price_drift`.
     """
 
     key: str
@@ -80,6 +82,7 @@ class Input(NamedTuple):
     dated: str = ""
     collected: str = ""
     epistemic: float | None = None
+    carried: float = 0.0
 
 
 class Phase(NamedTuple):
