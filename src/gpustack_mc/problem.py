@@ -223,6 +223,12 @@ class Problem(NamedTuple):
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs, in the order of the table of quantities."""
-        parts = {"reliability": self.file.reliability is not None, "distributed": self.sites is not None}
-        parts["links"] = self.sites is not None and "link_speed" in self.sites.keys[0]
-        return outputs_of([part for part, stated in parts.items() if stated])
+        return outputs_stated(self.file)
+
+
+def outputs_stated(file: ScenarioFile) -> tuple[str, ...]:
+    """Return the outputs of a scenario: those of all, and those of the parts that it states."""
+    sites = file.distributed
+    parts = {"reliability": file.reliability is not None, "distributed": sites is not None}
+    parts["links"] = sites is not None and sites.sites[0].link_speed is not None
+    return outputs_of([part for part, stated in parts.items() if stated])
