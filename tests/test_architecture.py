@@ -282,7 +282,7 @@ ROOMS = {
     "coupling": {"catalog", "efficiency", "errors", "facts", "price_drift", "problem", "propagation"},
     "batches": {"compilation", "kernels", "propagation"},
     "paired": {"batches", "coupling", "design", "problem", "quantities", "sobol", "propagation"},
-    "comparison": {"paired", "priors", "problem", "quantities", "result", "sobol", "tallies"},
+    "comparison": {"paired", "priors", "problem", "quantities", "result", "sobol", "tables", "tallies"},
     "comparing": {
         "comparison",
         "comparison_text",
