@@ -30,6 +30,7 @@ ROOMS = {
     "efficiency": {"catalog", "fits", "priors", "schema"},
     "facts": {"catalog", "priors", "problem", "schema"},
     "metering": {"priors"},
+    "resale": {"catalog", "formatting", "metering", "priors", "problem"},
     "price_drift": {"catalog", "constants", "formatting", "priors", "problem"},
     "losses": {"design", "failures", "metering", "priors", "quantities"},
     "observed": {
@@ -122,6 +123,7 @@ ROOMS = {
         "formatting",
         "losses",
         "price_drift",
+        "resale",
         "efficiency",
         "reading",
         "reliability",
@@ -355,7 +357,7 @@ ROOMS = {
     "checking": {"formatting", "priors", "scenario"},
     "listing": {"catalog", "priors", "run_columns", "errors", "quantities", "yamlfile"},
     "targets": {"conditions", "errors", "problem"},
-    "knobs": {"errors", "facts", "formatting", "priors", "problem", "quantities", "scenario", "yamlfile"},
+    "knobs": {"errors", "facts", "formatting", "priors", "problem", "quantities", "resale", "scenario", "yamlfile"},
     "solve": {
         "catalog",
         "conditions",
@@ -392,6 +394,7 @@ ROOMS = {
         "pages",
         "knobs",
         "lease",
+        "loading",
         "price_drift",
         "priors",
         "problem",

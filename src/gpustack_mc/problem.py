@@ -68,7 +68,8 @@ class Input(NamedTuple):
         Share of the variance, on the working scale, that a better-known population would remove; None where it is not
         told apart from how members of the population differ.
     carried : float
-        Years by which a price was carried on from the newest ones; see `gpustack_mc.price_drift`.
+        Years by which a price was carried on from the newest ones, see `gpustack_mc.price_drift`; age to which a resale
+        value was carried, see `gpustack_mc.resale`; 0 where neither was.
     """
 
     key: str

@@ -19,6 +19,7 @@ from gpustack_mc import (
     price_drift,
     priors,
     reliability,
+    resale,
     running,
     schema,
     units,
@@ -126,6 +127,8 @@ class _Resolver(SiteInputs):
         if inputs["rental_price"].origin in ("fitted", "calibrated") and "rental_price" not in entered:
             ahead = price_drift.years_ahead(start, facts.year)
             inputs["rental_price"] = price_drift.carried(inputs["rental_price"], ahead)
+        if "residual_share" not in entered:
+            inputs["residual_share"] = resale.at_end_of_life(inputs["residual_share"], inputs["lifetime"])
         at_sites, sites = self.site_inputs(file, facts)
         inputs |= at_sites
         inputs |= phase_inputs

@@ -13,6 +13,7 @@ from gpustack_mc.equal_loss import equal_loss
 from gpustack_mc.errors import InputError, Place, option_place
 from gpustack_mc.knobs import Knob
 from gpustack_mc.lease import Drift, share_of_draws
+from gpustack_mc.loading import load_meanwhile
 from gpustack_mc.price_drift import rate
 from gpustack_mc.problem import Problem, Term
 from gpustack_mc.propagation import Draws
@@ -93,6 +94,8 @@ def run_solve(
     if instead is not None and name != knobs.SERVED:
         raise InputError("bad-option", f"it does not go with --for {name}.", "Use --for served-tokens.",
                          Place("--instead"))  # fmt: skip
+    if out is not None:
+        load_meanwhile("matplotlib.backends.backend_agg", "gpustack_mc.solve_figure")
     document = read_document(source, calibration)
     base = resolve(document, overrides)
     if not 256 <= samples <= 2**20:

@@ -35,8 +35,8 @@ _WORKLOAD: dict[Path_, str] = {
     ("workload", "tokens"): "tokens",
     ("cluster", "count"): "accelerator_count",
 }
-# Stated, these change what the priors and the prediction of MFU are asked for.
-_STRUCTURAL = ("peak_flop_per_s", "tdp", "interruption_rate")
+# Stated, these change what the priors and the prediction of MFU are asked for, or another input: resale follows life.
+_STRUCTURAL = ("peak_flop_per_s", "tdp", "interruption_rate", "lifetime")
 _DIVISORS = ("mfu", "goodput", "lifetime", "fleet_utilization", "serving_throughput")
 MOST_TEMPLATES = 1000
 MOST_STATED = 20_000
