@@ -118,6 +118,10 @@ def test_what_starts_today_or_ran_before_has_its_prior(load):
     assert "carried" not in load("date=2024").inputs["rental_price"].prior
 
 
+def test_prices_of_an_earlier_date_are_not_carried(load):
+    assert rent(load("date=2024", "start=2028-01-01")).tolist() == rent(load("date=2024")).tolist()
+
+
 def test_a_price_of_your_own_is_not_carried(load):
     assert load("start=2029-01-01", "rental_price=2 USD/h").inputs["rental_price"].marginal.is_fixed
 

@@ -62,14 +62,15 @@ def rate(years: float) -> tuple[float, float]:
 
 
 def carried(item: Input, years: float) -> Input:
-    """Return the rental price as it is some years after it was read; it says so."""
-    if years <= 0:
+    """Return the rental price as it is some years after the newest ones were read; it says so."""
+    newest = catalog.price_drift_settings()["reference"]
+    # Prices of an earlier year, which a scenario with a date asked for, are not those that are carried.
+    if years <= 0 or item.where.get("year", newest[:4]) != newest[:4]:
         return item
     mean, sd = growth(years)
     low, high = np.expm1([mean - _Z95 * sd, mean + _Z95 * sd])
-    rows = catalog.price_drift_settings()["reference"]
     words = (
-        f"{item.prior}, carried {formatting.number(years, 2)} years beyond {rows} by {low:+.0%} to {high:+.0%} "
+        f"{item.prior}, carried {formatting.number(years, 2)} years beyond {newest} by {low:+.0%} to {high:+.0%} "
         "(priors/price_drift.yaml)"
     )
     source = Source("Drift of posted prices, 2022 to 2026, see priors/price_drift.yaml", "priors/price_drift.yaml")

@@ -177,10 +177,10 @@ def _drift(text: str | None, condition: Target, base: Problem) -> Drift | None:
 
 def _drift_note(drift: Drift, solved: Solved, design: Design) -> str:
     share = float(np.median(share_of_draws(drift, solved.problem, solved.draws, design)))
+    whose = ", as posted prices did in 2022 to 2026, see priors/price_drift.yaml," if drift.fitted else ""
     said = f"{drift.low:+.0%}" if drift.low == drift.high else f"{drift.low:+.0%} to {drift.high:+.0%} (90%)"
-    said += " (as posted prices did in 2022 to 2026, priors/price_drift.yaml)" if drift.fitted else ""
     return (
-        f"the rental price changes by {said} a year over the hardware's life, so that owning competes with "
+        f"the rental price changes by {said} a year{whose} over the hardware's life, so that owning competes with "
         f"{share:.0%} of today's price (median); the costs shown are at today's"
     )
 
