@@ -463,7 +463,7 @@ def _regressions(problem: Problem, accelerator: catalog.Accelerator | None) -> I
     region = catalog.find_region(file.site.region)
     facts = facts_of(file, accelerator, region, problem.inputs, problem.year)
     for name, item in problem.inputs.items():
-        stated = name in file.inputs.model_fields_set or item.origin not in ("fitted", "assumed")
+        stated = name in file.inputs.model_fields_set or item.origin not in ("fitted", "assumed") or item.carried
         if name not in INPUTS or name in catalog.JOINT or stated:
             continue
         population = priors.select(catalog.fit_record(name), facts).population
