@@ -66,4 +66,7 @@ def from_questions(about: Subject, names: Collection[str], probability: float, p
     InputError
         There is a budget, and the scenario does not say which cost it limits.
     """
-    return Target(conditions.parse_condition(" and ".join(names), about, place).terms, probability)
+    if "budget" in names:
+        conditions.cost(about, place)
+    condition = conditions.parse_condition(" and ".join(names), about, place)
+    return Target(tuple(term._replace(name="") for term in condition.terms), probability)
