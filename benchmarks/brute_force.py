@@ -10,6 +10,7 @@ statistics.
 force and the 16 replicates of the answer.
 """
 
+import datetime
 import json
 import math
 import sys
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special, stats
 
+from gpustack_mc import catalog
 from gpustack_mc.answering import answers
 from gpustack_mc.comparing import run_comparison
 from gpustack_mc.coupling import couple
@@ -282,6 +284,29 @@ def compare_checks(draws: int, samples: int, rng: np.random.Generator) -> Iterat
                     share(b < a), "1")  # fmt: skip
         yield from quantile_checks(f"compare: B - A in {name}", entry["difference"], b - a, entry["unit"])
         yield from quantile_checks(f"compare: B / A in {name}", entry["ratio"], b / a, "1")
+    yield from _later_checks(draws, samples, rng)
+
+
+def _later_checks(draws: int, samples: int, rng: np.random.Generator) -> Iterator[Check]:
+    """Now against later: the price of one provider on two days of one path of yearly drifts."""
+    base = ["date=2026", "ownership=rent"]
+    vary = "start=2026-12-15,2028-06-01"
+    found = run_comparison([SCENARIO], base, vary=[vary], samples=samples, with_files=False).summary
+    problem, known = load_scenario(SCENARIO, base), catalog.price_drift_settings()
+    reference = datetime.date.fromisoformat(f"{known['reference']}-15")
+    days = [datetime.date.fromisoformat(day) for day in vary.partition("=")[2].split(",")]
+    first, second = ((day - reference).days / 365.25 for day in days)
+    mean = known["mean"] + known["mean_sd"] * rng.standard_normal(draws)
+    until = [known["year_sd"] * math.sqrt(years) * rng.standard_normal(draws) for years in (first, second - first)]
+    x = inputs_of(problem, scores_for([problem], rng, draws), draws)
+    costs = [model(problem, x)["cost_rented_usd"] * np.exp(mean * years + drifted)
+             for years, drifted in ((first, until[0]), (second, until[0] + until[1]))]  # fmt: skip
+    entry = found["comparisons"][0]["outputs"]["cost_rented_usd"]
+    answer, what = entry["other_lower"], "compare: now and later, cost_rented_usd"
+    yield check(f"{what}, P(B below A)", answer["probability"], answer["monte_carlo_error"], share(costs[1] < costs[0]),
+                "1")  # fmt: skip
+    yield from quantile_checks(f"{what}, B - A", entry["difference"], costs[1] - costs[0], entry["unit"])
+    yield from quantile_checks(f"{what}, B / A", entry["ratio"], costs[1] / costs[0], "1")
 
 
 def site_checks(draws: int, samples: int, rng: np.random.Generator) -> Iterator[Check]:

@@ -50,6 +50,15 @@ GRIDS = {
             workload__params=[7e9, 4e11],
         ),
     ),
+    "carried": (
+        "llama-3-70b",
+        dict(
+            date=[2026, 2029],
+            cluster__accelerator=["H100-SXM-80GB", "MI250X", "TPUv4"],
+            inputs__lifetime=[3, {"low": 6, "high": 9}],
+            workload__params=[7e9, 4e11],
+        ),
+    ),
     "moe": ("olmoe-1b-7b", dict(workload__active_params=[1e9, 5e9], cluster__precision=["bf16", "fp8"])),
     "checkpoints": (
         "llama-3-70b",

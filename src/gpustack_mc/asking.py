@@ -5,8 +5,8 @@ import re
 
 from gpustack_mc import conditions, schema, units
 from gpustack_mc.errors import InputError
-from gpustack_mc.problem import QUESTIONS, Condition
-from gpustack_mc.quantities import Quantity, outputs_of
+from gpustack_mc.problem import QUESTIONS, Condition, outputs_stated
+from gpustack_mc.quantities import Quantity
 from gpustack_mc.reading import Reader
 
 _DAY = re.compile(r"^\d{4}-\d")
@@ -34,8 +34,7 @@ class Asking(Reader):
 
     def asked(self, file: schema.ScenarioFile, questions: dict[str, float]) -> tuple[Condition, ...]:
         """Return the conditions that the scenario asks about."""
-        outputs = outputs_of(() if file.reliability is None else ("reliability",))
-        about = conditions.Subject(outputs, questions, file.ownership, self.rates)
+        about = conditions.Subject(outputs_stated(file), questions, file.ownership, self.rates)
         found = []
         for i, text in enumerate(file.questions.ask):
             try:

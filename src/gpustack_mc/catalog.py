@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpustack_mc.errors import InputError, did_you_mean
 
@@ -156,6 +156,11 @@ def fit_record(quantity: str) -> dict:
 def observed_settings() -> dict[str, float]:
     """Plain values of ``priors/observed.yaml``."""
     return _settings("observed.yaml")
+
+
+def price_drift_settings() -> dict[str, Any]:
+    """Plain values of ``priors/price_drift.yaml``."""
+    return _settings("price_drift.yaml")
 
 
 def distributed_settings() -> dict[str, float]:

@@ -40,6 +40,7 @@ class _Draws(NamedTuple):
     other: Any
     days: np.ndarray
     same_count: bool
+    spent: bool
 
 
 def checkpoint_plot(tree: xr.DataTree) -> "Figure":
@@ -54,17 +55,20 @@ def checkpoint_plot(tree: xr.DataTree) -> "Figure":
     -------
     matplotlib.figure.Figure
         Not known to pyplot. Everything but what is on the axes is as in the scenario, MFU included. Run time is left
-        out when phases have counts of their own.
+        out when phases have counts of their own, and when the job runs already.
     """
     draws = _draws(tree)
+    counts = draws.same_count and not draws.spent
     name = " ".join(str(tree.attrs["name"]).split())
-    said = "Median, 50% and 90% equal-tailed bands; left, what an interval costs; right, what more accelerators bring"
+    said = "Median, 50% and 90% equal-tailed bands: what an interval between checkpoints costs"
+    if counts:
+        said = said.replace(":", "; left,") + "; right, what more accelerators bring"
     with pages.own_style(), jax.enable_x64(True):
         figure, top = pages.make_page(_WIDTH, (name, said), _HEIGHT + _BOTTOM, _caption(draws))
         room = (_WIDTH - 2 * pages.MARGIN - 2 * _LEFT - _GAP) / 2
         left = pages.MARGIN + _LEFT
         _intervals(_axes(figure, left, top, room), draws)
-        if draws.same_count:
+        if counts:
             _counts(_axes(figure, left + room + _GAP + _LEFT, top, room), draws)
     return figure
 
@@ -83,7 +87,7 @@ def _draws(tree: xr.DataTree) -> _Draws:
              "unexplained_loss")  # fmt: skip
     days = tree["prior_predictive"]["training_days"].values[0, :_DRAWS]
     own = any(str(key).startswith("accelerator_count@") for group in groups for key in tree[group].data_vars)
-    return _Draws(*(values(name) for name in names), days, same_count=not own)
+    return _Draws(*(values(name) for name in names), days, same_count=not own, spent="so_far" in tree)
 
 
 def _goodput(draws: _Draws, count: Any, interval: Any) -> np.ndarray:
@@ -176,6 +180,8 @@ def _axes(figure: "Figure", left: float, top: float, width: float) -> "Axes":
 
 def _caption(draws: _Draws) -> str:
     said = "Goodput is the share of accelerator time that advances the run."
+    if draws.spent:
+        return f"{said} It is that of the rest of the run, given the days so far."
     if not draws.same_count:
         return f"{said} Phases have counts of their own: the curve is that of the cluster's."
     kept = "at the best interval of each count" if draws.interval is None else "at the stated interval"

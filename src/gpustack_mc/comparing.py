@@ -168,7 +168,7 @@ def _write(compared: Compared, summary: dict[str, Any], files: Sequence[Path]) -
     from gpustack_mc.result import write
 
     with storage.replacing_all(files) as (draws, text, *picture):
-        write(comparison.to_datatree(compared), draws)
+        write(comparison.to_tree(compared), draws)
         text.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         for path in picture:
             from gpustack_mc import decision_figures, pages

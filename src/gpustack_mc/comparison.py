@@ -11,6 +11,7 @@ from gpustack_mc.paired import ROUNDING, DifferenceIndices, Paired
 from gpustack_mc.problem import Input, Problem
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.sobol import Indices, replicate_error
+from gpustack_mc.tables import Table, Tree
 from gpustack_mc.tallies import PROBABILITIES, STATISTICS, Part, exact
 
 if TYPE_CHECKING:
@@ -252,13 +253,16 @@ def input_entry(item: Input) -> dict[str, Any]:
 
 
 def to_datatree(compared: Compared) -> "xr.DataTree":
+    """Return `to_tree` for xarray."""
+    return to_tree(compared).as_datatree()
+
+
+def to_tree(compared: Compared) -> Tree:
     """Return the paired draws; variables have dimensions (chain, draw, scenario).
 
     Group ``prior_predictive`` holds all outputs and ``prior`` the inputs, NaN in scenarios that do not have one.
     Draw i of one scenario belongs to draw i of the others.
     """
-    import xarray as xr
-
     from gpustack_mc.result import quantity_attributes, versions
 
     paired = compared.paired
@@ -289,11 +293,8 @@ def to_datatree(compared: Compared) -> "xr.DataTree":
         "versions": json.dumps(versions()),
     }
     draws = {"sample_dims": ["chain", "draw"]}
-    return xr.DataTree.from_dict({
-        "/": xr.Dataset(attrs=root),
-        "/prior": xr.Dataset(inputs, coords=coords, attrs=draws),
-        "/prior_predictive": xr.Dataset(outputs, coords=coords, attrs=draws),
-    })  # fmt: skip
+    groups = {"prior": Table(inputs, coords, draws), "prior_predictive": Table(outputs, coords, draws)}
+    return Tree(groups, root)
 
 
 def _input_draws(paired: Paired, k: int, key: str) -> np.ndarray:

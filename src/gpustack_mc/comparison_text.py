@@ -189,7 +189,8 @@ def _difference_lines(summary: dict[str, Any], width: int) -> list[str]:
     for difference in found:
         values = [_input(difference["values"][name]) for name in labels]
         rho = difference["correlation"]
-        estimated = f"correlation {rho:.2f}, from the fit" if difference["coupling"] == "estimated" else ""
+        known = "the drift of prices" if difference["input"] == "rental_price" else "the fit"
+        estimated = f"correlation {rho:.2f}, from {known}" if difference["coupling"] == "estimated" else ""
         rows.append([difference["input"], *values, estimated or _HOW[difference["coupling"]]])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     if sum(widths) + 2 * len(widths) > width:

@@ -20,11 +20,13 @@ team share: what is not known about the population, the family effect, and covar
                 {\sqrt{\mathrm{Var}(\log \mathrm{MFU}_A)\, \mathrm{Var}(\log \mathrm{MFU}_B)}},
 
 with :math:`m` the mean of log MFU in a draw and :math:`v_j` the variance of a covariate that is not stated; run effects
-and the noise of records are each run's own. It is used under both choices, because it is known.
+and the noise of records are each run's own. It is used under both choices, because it is known. So is that of rental
+prices of one market on several days, which the drift of prices between them leaves (`gpustack_mc.price_drift`).
 
 Each correlated set of k inputs is driven by up to k independent streams through a factor of its correlation matrix
 (Gaussian copula). The first stream is that of the input's own name, so that the first scenario gets the very draws of
-``gpustack-mc run``.
+``gpustack-mc run``. Evidence may tie inputs of a scenario together, such as MFU and goodput after a team's own runs,
+and not alike in all scenarios: each makes its inputs of the same independent scores by its own ties.
 """
 
 from collections.abc import Hashable, Sequence
@@ -36,6 +38,7 @@ from gpustack_mc import catalog
 from gpustack_mc.efficiency import mfu_correlation, planned_run
 from gpustack_mc.errors import InputError
 from gpustack_mc.facts import medians
+from gpustack_mc.price_drift import correlation
 from gpustack_mc.problem import Input, Problem
 from gpustack_mc.propagation import dimension
 
@@ -65,7 +68,8 @@ class Difference(NamedTuple):
     ----------
     key : str
     how : {"common", "independent", "estimated", "fixed", "own"}
-        How its values are coupled; ``fixed`` where it varies in one scenario at most, ``own`` where only some have it.
+        How its values are coupled; ``estimated`` where it is known; ``fixed`` where it varies in one scenario at most,
+        ``own`` where only some have it.
     correlation : float
         Smallest correlation of normal scores between two scenarios; NaN where none is needed.
     """
@@ -109,19 +113,10 @@ def couple(problems: Sequence[Problem], choice: Choice) -> Coupling:
     InputError
         The scenarios state different rank correlations.
     """
-    first = problems[0]
-    if any(p.correlated != first.correlated or not np.array_equal(p.correlation, first.correlation) for p in problems):
-        raise _not_alike(problems)
+    if any(problem.file.correlations != problems[0].file.correlations for problem in problems):
+        found = "the scenarios state different correlations, so that their draws cannot be paired."
+        raise InputError("different-correlations", found, "State the same `correlations` in all of them.")
     return _Builder(problems, choice).coupling()
-
-
-def _not_alike(problems: Sequence[Problem]) -> InputError:
-    """Return the error that says why draws cannot be paired: correlations that are stated, or that evidence brings."""
-    found, fix = "the scenarios state different correlations", "State the same `correlations` in all of them."
-    if all(p.file.correlations == problems[0].file.correlations for p in problems):
-        found = "your own runs tie mfu and goodput together, and not alike in all scenarios"
-        fix = "Leave --priors and `observed` out, or state mfu or goodput."
-    return InputError("different-correlations", f"{found}, so that their draws cannot be paired.", fix)
 
 
 def identity(item: Input) -> Hashable:
@@ -136,6 +131,7 @@ def identity(item: Input) -> Hashable:
 class _Builder:
     def __init__(self, problems: Sequence[Problem], choice: Choice):
         self.problems, self.choice = problems, choice
+        self.correlated = tuple(dict.fromkeys(key for problem in problems for key in problem.correlated))
         self.streams: list[Stream] = []
         self.parts: list[dict[str, dict[int, float]]] = [{} for _ in problems]
         self.blocks: dict[str, list[int]] = {}
@@ -175,12 +171,21 @@ class _Builder:
         estimated = self.estimated(key)
         how = "estimated" if estimated else self.choice
         members = list(range(len(self.problems)))
-        known = _mfu_matrix(self.problems, members).min() if estimated else float(self.choice == "common")
+        known = self.matrix(key, members).min() if estimated else float(self.choice == "common")
         return Difference(key, how, float(known))
 
     def estimated(self, key: str) -> bool:
-        """Whether an input is predicted by the utilisation program in every scenario."""
+        """Whether an input is predicted by the utilisation program, or carried on from one price, in every scenario."""
+        if key == "rental_price" and all(key in problem.inputs for problem in self.problems):
+            return correlation([problem.inputs[key] for problem in self.problems]) is not None
         return key == "mfu" and all(key in p.inputs and p.inputs[key].origin == "fitted" for p in self.problems)
+
+    def matrix(self, key: str, members: Sequence[int]) -> np.ndarray:
+        """Return known correlations of an input that is `estimated`."""
+        if key == "mfu":
+            return _mfu_matrix(self.problems, members)
+        found = correlation([self.problems[i].inputs[key] for i in members])
+        return np.eye(1) if found is None else found
 
     def factor(self, key: str, members: list[int]) -> np.ndarray:
         """Return L with L L' the correlation matrix of the groups' normal scores."""
@@ -188,7 +193,7 @@ class _Builder:
         if count == 1:
             return np.eye(1)
         if self.estimated(key):
-            return np.linalg.cholesky(_mfu_matrix(self.problems, members))
+            return np.linalg.cholesky(self.matrix(key, members))
         return np.eye(count) if self.choice == "independent" else np.eye(count)[:1].repeat(count, axis=0)
 
     def stream(self, key: str, number: int, owner: int) -> int:
@@ -199,9 +204,8 @@ class _Builder:
         return len(self.streams) - 1
 
     def block(self, key: str, numbers: list[int], factor: np.ndarray, members: list[int]) -> None:
-        correlated = self.problems[0].correlated
-        if key in correlated:
-            self.blocks.setdefault("+".join(correlated), []).extend(numbers)
+        if key in self.correlated:
+            self.blocks.setdefault("+".join(self.correlated), []).extend(numbers)
         elif len(numbers) > 1 and np.array_equal(factor, np.eye(len(numbers))):
             for number, owner in zip(numbers, members, strict=True):
                 self.blocks[f"{key} of {label(owner)}"] = [number]

@@ -6,8 +6,8 @@ the inputs; nothing else about the output is told on the log scale.
 
 from typing import Any, Literal
 
-# An interval wider than the whole range of an index says nothing about it.
-WIDEST = 1.0
+# Indices whose intervals are wider than this rank nothing; those of the logarithm do.
+WIDEST = 0.3
 # The total indices of independent inputs add up to at least 1: estimates that do not rest on too few draws.
 SMALLEST_SUM = 0.9
 
@@ -26,8 +26,8 @@ def scale(summary: dict[str, Any], output: str) -> Scale:
     Returns
     -------
     {"raw", "log"}
-        ``log`` when the raw indices cannot be right and those of the logarithm exist: an interval is wider than from 0
-        to 1, or all total indices together are below 1.
+        ``log`` when the raw indices cannot be right and those of the logarithm exist: an interval is wider than
+        `WIDEST`, or all total indices together are below 1.
     """
     found = _known(summary["sensitivity"].get(output, {}))
     if not found or not _known(summary["sensitivity_log"].get(output, {})):

@@ -24,7 +24,7 @@ def explain(tree: "xr.DataTree", output: str | None = None, found: dict[str, Any
     ----------
     tree : xarray.DataTree
     output : str, optional
-        One of `gpustack_mc.quantities.OUTPUTS`; the cost that the scenario asks for when omitted.
+        One that the scenario has; the cost that it asks for when omitted.
     found : dict, optional
         The summary of the result, when it is at hand.
 
@@ -43,10 +43,13 @@ def explain(tree: "xr.DataTree", output: str | None = None, found: dict[str, Any
     output = output or summarizing.main_cost(tree.attrs["ownership"])
     require_output(output)
     found = found or summarizing.summarise(tree)
+    if output not in found["outputs"]:
+        fix = f"Only one that states {BY_NAME[output].part} has it."
+        raise InputError("unknown-output", f"the scenario has no output {output!r}.", fix)
     indices = found["sensitivity"].get(output, {})
     # A scenario that states `reliability` has other inputs than one that does not.
     follows = [
-        name for name, step in chain.FOLLOWS.items() if not _keys(name, found["inputs"]) and step in found["outputs"]
+        name for name, step in chain.FOLLOWS.items() if name not in found["inputs"] and step in found["outputs"]
     ] + [name for name in chain.ON_SITES.values() if name in found["outputs"]]
     # Where all parameters are used for each token, one input is two quantities.
     keys = [key for name in chain.inputs_of(output, follows) for key in _keys(name, found["inputs"])]
@@ -63,8 +66,8 @@ def explain(tree: "xr.DataTree", output: str | None = None, found: dict[str, Any
 
 
 def require_output(output: str) -> None:
-    """Raise an InputError unless there is such an output."""
-    if output not in OUTPUTS:
+    """Raise an InputError unless some scenario has such an output."""
+    if output not in BY_NAME or BY_NAME[output].role != "output":
         raise InputError("unknown-output", f"there is no output {output[:60]!r}.", did_you_mean(output, OUTPUTS))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import xarray as xr
 
 from gpustack_mc import forest, pages, panels
 from gpustack_mc.forest import HIGH, LOW, MEDIAN, Row
@@ -14,6 +13,7 @@ from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.summarizing import HEADLINE, OTHER_OWNERSHIP
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
 # One row each, in this order; outputs with a published figure join those of their domain.
@@ -28,7 +28,7 @@ _QUANTILES = ("q0.05", "q0.25", "q0.5", "q0.75", "q0.95")
 Which = Literal["outputs", "inputs", "sensitivity"]
 
 
-def interval_plot(tree: xr.DataTree, layout: forest.Layout = forest.WIDE) -> "Figure":
+def interval_plot(tree: "xr.DataTree", layout: forest.Layout = forest.WIDE) -> "Figure":
     """Draw median, 50% and 90% equal-tailed interval of the main outputs, with published figures as marks.
 
     Parameters
@@ -51,7 +51,7 @@ def interval_plot(tree: xr.DataTree, layout: forest.Layout = forest.WIDE) -> "Fi
     return forest.forest(_output_rows(tree), tree, said, nothing, layout)
 
 
-def input_plot(tree: xr.DataTree) -> "Figure":
+def input_plot(tree: "xr.DataTree") -> "Figure":
     """Draw median, 50% and 90% equal-tailed interval of the inputs that vary, widest first, with unit and origin.
 
     Parameters
@@ -68,7 +68,7 @@ def input_plot(tree: xr.DataTree) -> "Figure":
     return forest.forest(rows, tree, said, "No input varies: every input is fixed.")
 
 
-def sensitivity_plot(tree: xr.DataTree, scale: Literal["raw", "log"] = "raw") -> "Figure":
+def sensitivity_plot(tree: "xr.DataTree", scale: Literal["raw", "log"] = "raw") -> "Figure":
     """Draw first-order inside total Sobol' indices of the main outputs, with their 90% intervals.
 
     Parameters
@@ -105,7 +105,7 @@ def sensitivity_plot(tree: xr.DataTree, scale: Literal["raw", "log"] = "raw") ->
         return panels.draw_panels(tree, found, outputs, shown, header, " ".join(caption))
 
 
-def alt_text(tree: xr.DataTree, which: Which) -> str:
+def alt_text(tree: "xr.DataTree", which: Which) -> str:
     """Return what a picture shows as one plain sentence.
 
     Parameters
@@ -128,7 +128,7 @@ def alt_text(tree: xr.DataTree, which: Which) -> str:
 # ---- from the tree to rows ---------------------------------------------------------------------------------------
 
 
-def _output_rows(tree: xr.DataTree) -> list[Row]:
+def _output_rows(tree: "xr.DataTree") -> list[Row]:
     published = json.loads(tree.attrs["published"])
     names = [*OUTPUT_ROWS, *(name for name in published if name not in OUTPUT_ROWS)]
     domains = [BY_NAME[name].domain for name in names]
@@ -137,11 +137,11 @@ def _output_rows(tree: xr.DataTree) -> list[Row]:
     return [_row(tree, "prior_predictive", name, published) for name in names if name != skip or name in published]
 
 
-def _input_rows(tree: xr.DataTree) -> list[Row]:
+def _input_rows(tree: "xr.DataTree") -> list[Row]:
     return [_row(tree, "prior", str(key), {}) for key in tree["prior"].data_vars]
 
 
-def _row(tree: xr.DataTree, group: str, key: str, published: dict[str, Any]) -> Row:
+def _row(tree: "xr.DataTree", group: str, key: str, published: dict[str, Any]) -> Row:
     statistics, attrs = tree["statistics"]["value"].sel(variable=key), tree[group][key].attrs
     values = statistics.sel(statistic=list(_QUANTILES)).values
     errors = statistics.sel(statistic=[f"{name}_error" for name in _QUANTILES]).values
@@ -171,17 +171,17 @@ def _relative_width(row: Row) -> float:
     return math.log(high / low) if low > 0 else math.inf
 
 
-def _panels(tree: xr.DataTree) -> list[str]:
+def _panels(tree: "xr.DataTree") -> list[str]:
     skip = OTHER_OWNERSHIP.get(tree.attrs["ownership"])
     return [name for name in SENSITIVITY_PANELS if name != skip]
 
 
-def _largest(found: xr.Dataset, outputs: Sequence[str], name: str) -> float:
+def _largest(found: "xr.Dataset", outputs: Sequence[str], name: str) -> float:
     """Return the largest total index of an input over the outputs; constant outputs have none."""
     return float(np.nan_to_num(found["ST"].sel(output=list(outputs), input=name).values).max())
 
 
-def _ranked(found: xr.Dataset, outputs: Sequence[str]) -> tuple[list[str], list[str]]:
+def _ranked(found: "xr.Dataset", outputs: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split inputs into those that are drawn, largest first, and the rest."""
     sizes = {str(name): _largest(found, outputs, name) for name in found["input"].values}
     order = sorted(sizes, key=lambda name: -sizes[name])
@@ -189,7 +189,7 @@ def _ranked(found: xr.Dataset, outputs: Sequence[str]) -> tuple[list[str], list[
     return shown, [name for name in order if name not in shown]
 
 
-def _spoken_drivers(tree: xr.DataTree) -> str:
+def _spoken_drivers(tree: "xr.DataTree") -> str:
     if "sensitivity" not in tree:
         return "there are none, because no input varies or they were not computed"
     total = tree["sensitivity"]["ST"].sel(scale="raw")

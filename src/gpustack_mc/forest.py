@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from gpustack_mc import formatting, pages
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -99,7 +99,7 @@ class _Span(NamedTuple):
     clipped: bool
 
 
-def forest(rows: Sequence[Row], tree: xr.DataTree, said: str, nothing: str, layout: Layout = WIDE) -> "Figure":
+def forest(rows: Sequence[Row], tree: "xr.DataTree", said: str, nothing: str, layout: Layout = WIDE) -> "Figure":
     """Draw rows under the tree's name and `said`; `nothing` is said instead where no row varies."""
     drawn = [row for row in rows if row.varies and row.values[MEDIAN] > 0]
     header = [tree.attrs["name"], said]
@@ -168,11 +168,12 @@ def arviz_forest(
     ArviZ would take longer over 65,536 draws than everything else here together.
     """
     import arviz as az
+    import xarray as xr
 
     ratios = xr.DataArray(np.exp(logs), dims=("row", "quantile"))
     ratios = ratios.assign_coords(row=np.arange(len(logs)))
 
-    def interval(low: int, high: int) -> xr.Dataset:
+    def interval(low: int, high: int) -> "xr.Dataset":
         ends = ratios.isel(quantile=[low, high]).rename(quantile="ci_bound")
         return ends.assign_coords(ci_bound=["lower", "upper"]).to_dataset(name="ratio")
 

@@ -11,6 +11,7 @@ from gpustack_mc.facts import medians
 from gpustack_mc.priors import Marginal
 from gpustack_mc.problem import Input, Problem
 from gpustack_mc.quantities import BY_NAME, INPUTS, Quantity
+from gpustack_mc.resale import at_end_of_life
 from gpustack_mc.scenario import resolve
 from gpustack_mc.yamlfile import Document
 
@@ -210,7 +211,10 @@ def _input(name: str, base: Problem) -> Knob:
     def at(x: float) -> Problem:
         item = base.inputs[name]
         stated = Input(item.key, quantity, Marginal("fixed", {"value": float(x)}), "entered", "set by solve")
-        problem = base._replace(inputs=base.inputs | {name: stated})
+        changed = {name: stated}
+        if name == "lifetime" and "residual_share" not in base.file.inputs.model_fields_set:
+            changed["residual_share"] = at_end_of_life(base.inputs["residual_share"], stated)
+        problem = base._replace(inputs=base.inputs | changed)
         if name not in base.correlated:
             return problem
         keep = [i for i, key in enumerate(base.correlated) if key != name]

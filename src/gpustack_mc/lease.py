@@ -31,10 +31,14 @@ _DIMENSION = 61
 
 
 class Drift(NamedTuple):
-    """Relative change of the rental price in a year: "90% between" two rates, which are equal where it is known."""
+    """Relative change of the rental price in a year: "90% between" two rates, which are equal where it is known.
+
+    `fitted` says that they are those of `gpustack_mc.price_drift` and not of the user.
+    """
 
     low: float
     high: float
+    fitted: bool = False
 
     def draws(self, design: Design, replicates: Sequence[int] | None = None) -> np.ndarray:
         """Return the rate in each draw, shape (n,), replicates one after the other; shape () where it is known."""

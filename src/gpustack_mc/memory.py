@@ -143,7 +143,9 @@ def fit(
 def _refusal(params: float, count: float, memory: float, state: State) -> str:
     size, held = (formatting.number(value / GIGABYTE, 3) for value in (params * state.total, count * memory))
     what = f"{formatting.count(params)} parameters at {state.total:g} bytes of weights, gradients and optimizer state"
-    return f"{what} take {size} GB, and {formatting.plural(int(count), 'accelerator')} hold {held} GB."
+    return (
+        f"{what} take {size} GB, and {formatting.plural(int(count), 'accelerator')} hold{'s' * (count == 1)} {held} GB."
+    )
 
 
 def _model_parallel(params: float, count: float, room: float, state: State) -> int | None:

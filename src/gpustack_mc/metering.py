@@ -115,7 +115,7 @@ def _summarised(
     means = [float(part @ scores) for part in alone]
     # All weight on one score has no spread, and correlates with nothing.
     sds = [max(float(np.sqrt(part @ (scores - mean) ** 2)), 1e-9) for part, mean in zip(alone, means, strict=True)]
-    found = {name: _moved(part, scores, marginals[name]) for name, part in zip(varying, alone, strict=True)}
+    found = {name: moved(part, scores, marginals[name]) for name, part in zip(varying, alone, strict=True)}
     correlations = {}
     for i in axes:
         for j in range(i):
@@ -125,8 +125,8 @@ def _summarised(
     return Metered(found, correlations, max(abs(mean) for mean in means), 0.0)
 
 
-def _moved(weight: np.ndarray, scores: np.ndarray, prior: Marginal) -> Marginal:
-    """Quantile table of a prior whose normal score has been given weights on a grid."""
+def moved(weight: np.ndarray, scores: np.ndarray, prior: Marginal) -> Marginal:
+    """Quantile table of a prior whose normal score has been given weights, shape (scores,), on an even grid."""
     step = scores[1] - scores[0]
     cumulative = np.cumsum(weight)
     inside = (cumulative > 1e-12) & (cumulative < 1 - 1e-12)

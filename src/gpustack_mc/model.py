@@ -119,7 +119,7 @@ def run_with_checkpoints(phases: Sequence[Values], *, checkpoint_interval, **inp
     Parameters
     ----------
     phases : sequence of mapping
-        As for `run`, without ``goodput``.
+        As for `run`; with ``goodput`` only where it is known, of what a job that runs has spent.
     checkpoint_interval : array_like
         Working time between two checkpoints, min.
     **inputs : array_like
@@ -129,7 +129,7 @@ def run_with_checkpoints(phases: Sequence[Values], *, checkpoint_interval, **inp
     -------
     dict of str to Array
         The outputs of `run`, then those of the part ``reliability``; shares and the best interval are averages over
-        the accelerator-hours of the phases.
+        the accelerator-hours of the phases whose goodput is not known.
     """
     return _checkpointed(phases, [checkpoint_interval for _ in phases], **inputs)
 
@@ -145,8 +145,13 @@ def _best(values: Values, *, interruption_rate, checkpoint_save_time, **_others)
 
 def _checkpointed(phases, intervals, *, interruption_rate, checkpoint_save_time, restart_time, unexplained_loss,
                   **inputs):  # fmt: skip
-    shares = []
+    complete, shares, hours = [], [], []
+    # Weights alone: power, which `phase` needs too, does not change hours.
+    no_power = dict.fromkeys(("tdp", "gpu_power_fraction", "host_power", "pue"), 0.0)
     for values, interval in zip(phases, intervals, strict=True):
+        if "goodput" in values:
+            complete.append(values)
+            continue
         failing = (values["accelerator_count"], interruption_rate)
         times = (*failing, interval, checkpoint_save_time, restart_time, unexplained_loss)
         shares.append({
@@ -156,10 +161,8 @@ def _checkpointed(phases, intervals, *, interruption_rate, checkpoint_save_time,
             "restart_loss_share": failures.restart_loss_share(*failing, restart_time, unexplained_loss),
             "best_checkpoint_interval": failures.best_checkpoint_interval(*failing, checkpoint_save_time),
         })  # fmt: skip
-    complete = [{**values, "goodput": part["expected_goodput"]} for values, part in zip(phases, shares, strict=True)]
-    # Weights alone: power, which `phase` needs too, does not change hours.
-    no_power = dict.fromkeys(("tdp", "gpu_power_fraction", "host_power", "pue"), 0.0)
-    hours = [phase(**no_power | values)["accelerator_hours"] for values in complete]
+        complete.append({**values, "goodput": shares[-1]["expected_goodput"]})
+        hours.append(phase(**no_power | complete[-1])["accelerator_hours"])
     weights = [part / sum(hours) for part in hours]
     averages = {name: sum(part[name] * w for part, w in zip(shares, weights, strict=True)) for name in shares[0]}
     return run(complete, interruption_rate=interruption_rate, **inputs) | averages

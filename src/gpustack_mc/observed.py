@@ -54,6 +54,8 @@ class Observation(NamedTuple):
         Of the MFU.
     goodput : float or None
         Productive share so far.
+    interruptions : float or None
+        How often the job was interrupted so far.
     watts : dict of str to float
         Mean power per accelerator by scope.
     phase : int
@@ -74,6 +76,7 @@ class Observation(NamedTuple):
     mfu: float | None
     convention: str
     goodput: float | None
+    interruptions: float | None
     watts: dict[str, float]
     phase: int
     rest: Marginal
@@ -148,7 +151,7 @@ class _Reading:
         self._check_mfu(fast, utilization)
         return Observation(
             self.stated["days"], tokens, left, count, peak, tdp, active, utilization, fast, self.stated.get("mfu"),
-            self.file.observed.mfu_convention, goodput, watts, phase, rest,
+            self.file.observed.mfu_convention, goodput, self.stated.get("interruptions"), watts, phase, rest,
         )  # fmt: skip
 
     # ---- reading ----
@@ -168,6 +171,8 @@ class _Reading:
                 self.fail(name, f"{amount} is a date.", fix, "bad-unit")
                 continue
             found[name] = self.reader.number(amount, quantity, ("observed", name))
+            if name == "interruptions" and found[name] % 1 > 0:
+                self.fail(name, f"{found[name]:g} is not a whole number of interruptions.", "Count them.", "bad-value")
         return found
 
     def _require(self) -> None:
@@ -295,7 +300,7 @@ class _Reading:
         raise AssertionError("a run has phases")
 
     def _require_shared(self, phase: Phase, index: int) -> None:
-        own = [name for name in _SHARED if phase.keys[name] != name]
+        own = [name for name in _SHARED if phase.keys.get(name, name) != name]
         if own:
             path = ("workload", "phases", index)
             message = f"{phase.name} has run or runs now, so its {own[0]} is that of the job."

@@ -193,7 +193,9 @@ class Pairing:
             members.setdefault(model.shape, []).append(k)
         for group in members.values():
             own = [i for i in range(len(self.models[group[0]].varying)) if self._is_own(group, i)]
-            if not Batch.fits(self.models[group[0]], own):
+            tied = [self.problems[k].correlation for k in group]
+            alike = all(np.array_equal(other, tied[0]) for other in tied)
+            if not alike or not Batch.fits(self.models[group[0]], own):
                 yield from (([k], None) for k in group)
                 continue
             for some in (group[i : i + SIZE] for i in range(0, len(group), SIZE)):

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from gpustack_mc import pages
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -21,7 +21,7 @@ _PANELS_ROW = 0.5
 _PANEL_GAP = 0.2
 
 
-def draw_panels(tree: xr.DataTree, found: xr.Dataset, panels: Sequence[str], shown: Sequence[str],
+def draw_panels(tree: "xr.DataTree", found: "xr.Dataset", panels: Sequence[str], shown: Sequence[str],
                  header: Sequence[str], caption: str) -> "Figure":  # fmt: skip
     """Draw the indices of the inputs that are `shown`, one panel for each output in `panels`."""
     width = (_PANELS_WIDTH - 2 * pages.MARGIN - pages.LABELS - (len(panels) - 1) * _PANEL_GAP) / len(panels)
@@ -51,7 +51,7 @@ def draw_panels(tree: xr.DataTree, found: xr.Dataset, panels: Sequence[str], sho
     return figure
 
 
-def _panel_title(tree: xr.DataTree, output: str, width: float) -> list[pages.Block]:
+def _panel_title(tree: "xr.DataTree", output: str, width: float) -> list[pages.Block]:
     description = tree["prior_predictive"][output].attrs["long_name"]
     return [
         pages.Block(pages.wrap(description, width, 8, 4, "bold"), 8, "bold"),
@@ -59,14 +59,14 @@ def _panel_title(tree: xr.DataTree, output: str, width: float) -> list[pages.Blo
     ]
 
 
-def _block_label(tree: xr.DataTree, name: str) -> tuple[str, str, str]:
+def _block_label(tree: "xr.DataTree", name: str) -> tuple[str, str, str]:
     if name in tree["prior"]:
         attrs = tree["prior"][name].attrs
         return description_of(attrs, name), name, attrs["origin"]
     return name.replace("+", " + "), "correlated inputs", "taken together"
 
 
-def _panel(axes: "Axes", found: xr.Dataset) -> None:
+def _panel(axes: "Axes", found: "xr.Dataset") -> None:
     """Draw the indices of one output."""
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])

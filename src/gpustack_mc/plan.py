@@ -225,7 +225,7 @@ def _bytes(text: str | None, option: str) -> float | None:
         size = units.to_number(text, "byte", {})
         bare = not any(character.isalpha() for character in text)
     except units.UnitProblem as problem:
-        raise InputError("bad-unit", str(problem), fix, Place(option)) from None
+        raise InputError("bad-unit", str(problem), "Write 140 GB, for example.", Place(option)) from None
     if bare:
         raise InputError("bad-unit", f"{units.shown(text)} has no unit.", fix, Place(option))
     if not 0 < size < float("inf"):

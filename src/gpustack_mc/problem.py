@@ -67,6 +67,9 @@ class Input(NamedTuple):
     epistemic : float or None
         Share of the variance, on the working scale, that a better-known population would remove; None where it is not
         told apart from how members of the population differ.
+    carried : float
+        Years by which a price was carried on from the newest ones, see `gpustack_mc.price_drift`; age to which a resale
+        value was carried, see `gpustack_mc.resale`; 0 where neither was.
     """
 
     key: str
@@ -80,6 +83,7 @@ class Input(NamedTuple):
     dated: str = ""
     collected: str = ""
     epistemic: float | None = None
+    carried: float = 0.0
 
 
 class Phase(NamedTuple):
@@ -220,6 +224,12 @@ class Problem(NamedTuple):
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs, in the order of the table of quantities."""
-        parts = {"reliability": self.file.reliability is not None, "distributed": self.sites is not None}
-        parts["links"] = self.sites is not None and "link_speed" in self.sites.keys[0]
-        return outputs_of([part for part, stated in parts.items() if stated])
+        return outputs_stated(self.file)
+
+
+def outputs_stated(file: ScenarioFile) -> tuple[str, ...]:
+    """Return the outputs of a scenario: those of all, and those of the parts that it states."""
+    sites = file.distributed
+    parts = {"reliability": file.reliability is not None, "distributed": sites is not None}
+    parts["links"] = sites is not None and sites.sites[0].link_speed is not None
+    return outputs_of([part for part, stated in parts.items() if stated])

@@ -293,6 +293,8 @@ OBSERVED: tuple[Quantity, ...] = (
              1e-4, 1.0, _PEAK_SHARE),
     Quantity("goodput", r"g_0", "1", "Productive share of the days so far", "observed", "efficiency", 1e-3, 1.0,
              _SHARE),
+    Quantity("interruptions", r"I_0", "1", "Unexpected interruptions of the job in the days so far", "observed",
+             "efficiency", 0.0, 1e9, "a job was interrupted 0 times or more"),
     Quantity("board_power", r"W_\mathrm{b}", "W", "Mean power of one accelerator's board so far", "observed", "energy",
              1.0, 1e5, "one board draws between 1 W and 100 kW"),
     Quantity("it_power", r"W_\mathrm{IT}", "MW", "Mean IT power of the whole job so far: boards, hosts, network",

@@ -5,11 +5,12 @@ energy spent is known as well; else it is as uncertain as the power of the rest,
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import catalog, formatting, metering, observed, priors
+from gpustack_mc import catalog, formatting, losses, metering, observed, priors
 from gpustack_mc.efficiency import Efficiency, log_peak_ratio
 from gpustack_mc.fits.utilization_predict import Evidence
 from gpustack_mc.fits.utilization_running import Window, shape_of_window
@@ -37,12 +38,21 @@ class Job(NamedTuple):
         Without and with what was observed; the latter is of the rest.
     words : tuple of str
         What the rest is conditioned on, one line each.
+    causes : dict of str to Marginal
+        What interruptions and losses make of the inputs that they follow from.
+    correlations : dict of (str, str) to float
+        Between normal scores of these, and of MFU.
+    notes : tuple of str
+        What of them was not to be expected.
     """
 
     seen: Observation
     before: Efficiency
     after: Efficiency
     words: tuple[str, ...]
+    causes: Mapping[str, Marginal] = MappingProxyType({})
+    correlations: Mapping[tuple[str, str], float] = MappingProxyType({})
+    notes: tuple[str, ...] = ()
 
 
 class Continued(NamedTuple):
@@ -67,9 +77,10 @@ class Continued(NamedTuple):
 
 def observe(
     reader: Statements, file: ScenarioFile, inputs: Mapping[str, Input], phases: Sequence[Phase],
-    row: Mapping[str, Any], middle: Mapping[str, float], rate: Input, predict: Callable[..., Efficiency],
+    row: Mapping[str, Any], middle: Mapping[str, float], causes: Mapping[str, Input],
+    predict: Callable[..., Efficiency],
 ) -> Job:  # fmt: skip
-    """Read what was observed and condition MFU and goodput on it.
+    """Read what was observed and condition MFU and goodput on it, or what goodput follows from.
 
     Parameters
     ----------
@@ -77,8 +88,8 @@ def observe(
         As for `gpustack_mc.observed.read`.
     middle : mapping of str to float
         Medians of the workload and of the peak.
-    rate : Input
-        Of interruptions.
+    causes : mapping of str to Input
+        The rate of interruptions, and what else goodput follows from where the scenario states reliability.
     predict : callable
         `gpustack_mc.efficiency.efficiency` of this scenario, to be given evidence and window.
 
@@ -89,9 +100,84 @@ def observe(
     """
     reader.stop_if_wrong()
     seen = observed.read(reader, file, inputs, phases, row)
-    often = float(priors.quantiles(rate.marginal, [0.5])[0])
+    known = {name: item.marginal for name, item in causes.items()}
+    often = float(priors.quantiles(known["interruption_rate"], [0.5])[0])
+    rate = _rate(reader, seen, known["interruption_rate"])
+    known["interruption_rate"] = rate.marginal
+    notes = () if rate.surprise <= _SURPRISE else (
+        f"the {formatting.plural(int(seen.interruptions), 'interruption')} so far are {rate.surprise:.1f} standard "
+        "deviations from what the rate leads to expect",
+    )  # fmt: skip
     before = predict()
-    return Job(seen, before, predict(*evidence(seen, row, middle, often)), words(seen, before, often))
+    if file.reliability is None:
+        after = predict(*evidence(seen, row, middle, float(priors.quantiles(rate.marginal, [0.5])[0])))
+        return Job(seen, before, after, words(seen, before, often), known, notes=notes)
+    points = losses.prior_points(known, seen.count)
+    before = before._replace(goodput=points.goodput())
+    found, after = _by_failures(reader, seen, points, known, predict(_told(seen, row, middle)))
+    if found.surprising:
+        low, high = found.rest.expected
+        notes += (
+            f"the productive share so far of {seen.goodput:.3f} is outside of what the failures and checkpoints lead "
+            f"to expect of the days so far (90%: {low:.3f} – {high:.3f})",
+        )
+    notes += ("goodput, its losses and the best checkpoint interval are those of the rest",)
+    causes_now = known | {name: item for name, item in found.rest.marginals.items() if name != "mfu"}
+    return Job(seen, before, after, words(seen, before, often), causes_now, found.rest.correlations, notes)
+
+
+def _rate(reader: Statements, seen: Observation, prior: Marginal) -> losses.Given:
+    """Condition the rate of interruptions on their count, where it was stated."""
+    if seen.interruptions is None:
+        return losses.Given(prior, 0.0)
+    found = losses.rate_given(prior, seen.interruptions, seen.hours, catalog.observed_settings()["rate_change"])
+    if found.surprise > _REFUTED:
+        low, high = priors.quantiles(prior, [0.05, 0.95]) * seen.hours
+        reader.fail(
+            ("observed", "interruptions"),
+            f"{seen.interruptions:g}, but the interruption_rate leads to expect {low:.2g} to {high:.2g}.",
+            "Check it, or state inputs.interruption_rate of this cluster.",
+            "contradiction",
+        )
+        reader.stop_if_wrong()
+    return found
+
+
+class _Caused(NamedTuple):
+    """Losses by failures, and whether those so far were to be expected."""
+
+    rest: losses.Rest
+    surprising: bool
+
+
+def _by_failures(
+    reader: Statements, seen: Observation, points: losses.Prior, known: Mapping[str, Marginal], told: Efficiency
+) -> tuple[_Caused, Efficiency]:
+    """Condition what goodput follows from on the losses so far, and MFU where these are not known apart from it."""
+    settings = catalog.observed_settings()
+    apart = seen.speed_utilization is not None and seen.goodput is not None
+    progress = losses.Progress(
+        seen.hours, -float(np.log(seen.goodput)) if apart else None, float(np.log(seen.utilization))
+    )
+    found = losses.rest_of_run(
+        points, {**known, "mfu": told.mfu}, progress, change_sd=settings["loss_change"],
+        resolution=settings["loss_resolution"],
+        record_sd=catalog.fit_record("utilization")["settings"]["exact_record_sd"],
+    )  # fmt: skip
+    if not found.possible:
+        what = f"a productive share of {seen.goodput:.3f}" if apart else f"{seen.utilization:.3f} of the peak in all"
+        low, high = priors.quantiles(points.goodput(), [0.05, 0.95])
+        reader.fail(
+            ("observed",),
+            f"{what} is not what the failures and checkpoints of reliability can make (90%: {low:.3f} – {high:.3f}).",
+            "State restart_time or unexplained_loss of this job wider, or leave reliability out.",
+            "contradiction",
+        )
+        reader.stop_if_wrong()
+    low, high = found.expected
+    words = f"{told.words}; then the days so far"
+    after = told._replace(mfu=found.marginals.get("mfu", told.mfu), words=words, epistemic={})
+    return _Caused(found, apart and not low <= seen.goodput <= high), after
 
 
 def evidence(
@@ -110,17 +196,23 @@ def evidence(
         Per accelerator-hour, at the median.
     """
     to_16_bit = log_peak_ratio(row, middle)
-    told: tuple[Evidence, ...] = ()
-    if seen.speed_utilization is not None:
-        told = (Evidence(row, "compute_only", np.log(seen.speed_utilization) - to_16_bit, same_run=True),)
-    elif seen.mfu is not None:
-        counted = {**row, "mfu_convention": seen.convention}
-        told = (Evidence(counted, "mfu", np.log(seen.mfu) - to_16_bit, same_run=True),)
+    told = _told(seen, row, middle)
     so_far, left = interruptions(seen, interruption_rate)
     shape = shape_of_window(so_far, left, catalog.observed_settings()["loss_change"])
     if seen.speed_utilization is not None and seen.goodput is not None:
         return told, Window(shape, loss=-float(np.log(seen.goodput)))
     return told, Window(shape, log_utilization=float(np.log(seen.utilization)) - to_16_bit)
+
+
+def _told(seen: Observation, row: Mapping[str, Any], middle: Mapping[str, float]) -> tuple[Evidence, ...]:
+    """What is known of the speed while it trains."""
+    to_16_bit = log_peak_ratio(row, middle)
+    if seen.speed_utilization is not None:
+        return (Evidence(row, "compute_only", np.log(seen.speed_utilization) - to_16_bit, same_run=True),)
+    if seen.mfu is not None:
+        counted = {**row, "mfu_convention": seen.convention}
+        return (Evidence(counted, "mfu", np.log(seen.mfu) - to_16_bit, same_run=True),)
+    return ()
 
 
 def interruptions(seen: Observation, interruption_rate: float) -> tuple[float, float]:
@@ -145,8 +237,12 @@ def continued(reader: Statements, job: Job, inputs: Mapping[str, Input], phases:
     reader.stop_if_wrong()
     seen = job.seen
     found = dict(inputs)
-    correlations: dict[tuple[str, str], float] = {}
-    notes = list(_unexpected(seen, job.before))
+    for name, marginal in job.causes.items():
+        if marginal is not inputs[name].marginal:
+            what = f"{inputs[name].prior}, given the days so far".lstrip(", ")
+            found[name] = inputs[name]._replace(marginal=marginal, prior=what, epistemic=None)
+    correlations: dict[tuple[str, str], float] = dict(job.correlations)
+    notes = [*_unexpected(seen, job.before), *job.notes]
     keys = {name: name for name in PHASE_KEYS} | {"active_params": phases[0].keys["active_params"]}
     for name, value, words in _spent(seen):
         keys[name] = f"{name}@{SO_FAR}"
@@ -256,6 +352,8 @@ def words(seen: Observation, before: Efficiency, interruption_rate: float) -> tu
         lines.append(f"logged MFU: {seen.mfu:.3g}, {seen.convention} ({_expected(before.mfu)} in 6N_only)")
     so_far, _ = interruptions(seen, interruption_rate)
     chance = f"{formatting.number(so_far, 2)} interruptions were to be expected in that time"
+    if seen.interruptions is not None:
+        chance += f" and {seen.interruptions:g} happened"
     if seen.speed_utilization is not None and seen.goodput is not None:
         lines.append(f"productive share: {seen.goodput:.3f} ({_expected(before.goodput)}); {chance}")
     else:

@@ -11,11 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import catalog, constants, formatting, priors, reliability, running, schema, units, yamlfile
+from gpustack_mc import (
+    catalog,
+    constants,
+    formatting,
+    losses,
+    price_drift,
+    priors,
+    reliability,
+    resale,
+    running,
+    schema,
+    units,
+    yamlfile,
+)
 from gpustack_mc.efficiency import Efficiency, efficiency, planned_run
 from gpustack_mc.errors import did_you_mean
 from gpustack_mc.facts import facts_of, medians
-from gpustack_mc.priors import Marginal
+from gpustack_mc.priors import Facts, Marginal
 from gpustack_mc.problem import PHASE_KEYS, Input, Phase, Problem, Published, Running, Source
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.site_inputs import SiteInputs
@@ -105,13 +118,17 @@ class _Resolver(SiteInputs):
         predict = functools.partial(self.predictor, file, accelerator, middle, facts.year, team=team)
         job = None
         if file.observed is not None:
-            path = ("inputs", "interruption_rate")
-            rate = self._prior_input(path[1], entered.get(path[1]), path, facts, {})
             row = planned_run(file, accelerator, middle, facts.year)
-            job = running.observe(self, file, inputs | phase_inputs, phases, row, middle, rate, predict)
+            causes = self._causes(file, facts, inputs)
+            job = running.observe(self, file, inputs | phase_inputs, phases, row, middle, causes, predict)
         found = job.after if job else predict()
         predicted = self._predicted(file, predict(team=None), found) if team else self._predicted(file, found)
         inputs |= self._prior_inputs(file, facts, entered, predicted)
+        if inputs["rental_price"].origin in ("fitted", "calibrated") and "rental_price" not in entered:
+            ahead = price_drift.years_ahead(start, facts.year)
+            inputs["rental_price"] = price_drift.carried(inputs["rental_price"], ahead)
+        if "residual_share" not in entered:
+            inputs["residual_share"] = resale.at_end_of_life(inputs["residual_share"], inputs["lifetime"])
         at_sites, sites = self.site_inputs(file, facts)
         inputs |= at_sites
         inputs |= phase_inputs
@@ -342,6 +359,20 @@ class _Resolver(SiteInputs):
                 path, f"this context makes FLOP per token {factor:.3g} times the usual.", "Check the model's shape."
             )
         return Input(key, quantity, Marginal("fixed", {"value": factor}), "derived", words)
+
+    def _causes(self, file: schema.ScenarioFile, facts: Facts, inputs: dict[str, Input]) -> dict[str, Input]:
+        """Return the inputs that interruptions and, with reliability, losses of a job that runs follow from."""
+        stated = [item for item in reliability.stated_inputs(file) if item.name in losses.NAMES]
+        found = {
+            item.name: self._prior_input(item.name, item.value, item.path, facts, {})
+            for item in stated
+            if item.name != "checkpoint_interval"
+        }
+        self.stop_if_wrong()
+        if file.reliability is not None:
+            reliability.require_a_rate(found, self.located(("inputs", "interruption_rate")))
+            found |= {name: inputs[name] for name in ("checkpoint_interval",) if name in inputs}
+        return found
 
     def _year(self, file: schema.ScenarioFile, start: datetime.date | None) -> int | None:
         if file.date is None and start is not None:

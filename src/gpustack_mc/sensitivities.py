@@ -26,8 +26,6 @@ from gpustack_mc.tornado import tornado
 SAMPLES = (1024, 2**20)
 # The region that is described when the scenario states no limit of an output: its largest tenth.
 TAIL = 0.9
-# Indices of an output whose intervals are wider than this rank nothing; those of its logarithm do.
-WIDE = 0.3
 # Interactions are sought among inputs whose total index exceeds their first-order index by this.
 INTERACTING = 0.002
 _COSTS = {"own": ("cost_owned_usd",), "rent": ("cost_rented_usd",), "either": ("cost_owned_usd", "cost_rented_usd")}
@@ -269,7 +267,7 @@ class _Analysis:
                              "Use --scale raw.", Place("--scale log"))  # fmt: skip
         if self.wanted.scale != "auto":
             return self.wanted.scale
-        if known and any(_width(index) > WIDE for index in inputs["raw"].values()):
+        if known and any(_width(index) > drivers.WIDEST for index in inputs["raw"].values()):
             return "log"
         if self.correlated:
             # Their total indices need not add up to 1, so that only widths say whether the draws are too few.

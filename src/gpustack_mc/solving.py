@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from gpustack_mc import conditions, knobs, storage, targets, units
+from gpustack_mc import conditions, knobs, priors, storage, targets, units
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.equal_loss import equal_loss
 from gpustack_mc.errors import InputError, Place, option_place
 from gpustack_mc.knobs import Knob
 from gpustack_mc.lease import Drift, share_of_draws
+from gpustack_mc.loading import load_meanwhile
+from gpustack_mc.price_drift import rate
 from gpustack_mc.problem import Problem, Term
 from gpustack_mc.propagation import Draws
 from gpustack_mc.quantities import BY_NAME
@@ -25,6 +27,8 @@ from gpustack_mc.yamlfile import Document
 # For these the question is nearly always whether owning beats renting.
 _RENT_OR_OWN = ("fleet_utilization", "rental_price", "capex", "residual_share", "lifetime", "cost_of_capital",
                 "operations_rate")  # fmt: skip
+# What --price-drift takes for the drift that posted prices had.
+FITTED = "fitted"
 SHOWN = ("training_days", "accelerator_hours", "energy_mwh", "co2e_t", "cost_owned_usd", "cost_rented_usd")
 
 
@@ -62,7 +66,8 @@ def run_solve(
     tokens_per_param : float, optional
         Tokens follow the parameters; for ``params``.
     price_drift : str, optional
-        Yearly change of the rental price over the hardware's life, such as ``-18%``, for own against rent.
+        Yearly change of the rental price over the hardware's life, such as ``-18%``, or ``fitted`` for what posted
+        prices did, for own against rent.
     instead : float, optional
         With ``served-tokens``: parameters of a smaller model trained to the same loss.
     between : (str, str), optional
@@ -89,6 +94,8 @@ def run_solve(
     if instead is not None and name != knobs.SERVED:
         raise InputError("bad-option", f"it does not go with --for {name}.", "Use --for served-tokens.",
                          Place("--instead"))  # fmt: skip
+    if out is not None:
+        load_meanwhile("matplotlib.backends.backend_agg", "gpustack_mc.solve_figure")
     document = read_document(source, calibration)
     base = resolve(document, overrides)
     if not 256 <= samples <= 2**20:
@@ -104,13 +111,14 @@ def run_solve(
             found = equal_loss(document, tuple(overrides), base, design, instead)
     else:
         condition = _condition(name, base, such_that, limits, probability)
-        drift = _drift(price_drift, condition)
+        drift = _drift(price_drift, condition, base)
         ends = _ends(between, name, document, overrides) if between else None
         knob = knobs.knob(name, document, overrides, tokens_per_param, ends)
         solved = solve(knob, condition, design, for_picture=out is not None, price_drift=drift)
         found = _as_dict(solved, knob, condition, base)
         if drift is not None:
-            found["price_drift"] = drift.low if drift.low == drift.high else list(drift)
+            found["price_drift"] = drift.low if drift.low == drift.high else [drift.low, drift.high]
+            found["price_drift_fitted"] = drift.fitted
             found["notes"].append(_drift_note(drift, solved, design))
     found |= {"seed": seed, "samples": design.samples, "files": []}
     if out is not None:
@@ -142,7 +150,7 @@ def _condition(name: str, base: Problem, such_that: str | None, limits: Mapping[
     return targets.from_questions(about, limits or base.questions, chance, Place("--budget"))
 
 
-def _drift(text: str | None, condition: Target) -> Drift | None:
+def _drift(text: str | None, condition: Target, base: Problem) -> Drift | None:
     if text is None:
         return None
     place = Place("--price-drift")
@@ -150,11 +158,15 @@ def _drift(text: str | None, condition: Target) -> Drift | None:
                for term in condition.terms):  # fmt: skip
         message = "the price of later years matters to own against rent alone."
         raise InputError("bad-option", message, "Leave it out.", place)
+    if text.strip().casefold() == FITTED:
+        years = float(priors.quantiles(base.inputs["lifetime"].marginal, [0.5])[0])
+        return Drift(*rate(years), fitted=True)
     ends = text.split(" to ")
     try:
         values = [units.to_number(end, "1", {}) for end in ends]
     except units.UnitProblem as problem:
-        raise InputError("bad-value", str(problem), "Write -18% where it falls by 18% a year.", place) from None
+        fix = f"Write -18% where it falls by 18% a year, or {FITTED}."
+        raise InputError("bad-value", str(problem), fix, place) from None
     if not all(-0.9 <= value <= 1 for value in values):
         raise InputError("bad-value", f"{text} a year is out of range.", "Write -18% for a fall of 18%.", place)
     if len(values) > 2 or values != sorted(values):
@@ -165,9 +177,10 @@ def _drift(text: str | None, condition: Target) -> Drift | None:
 
 def _drift_note(drift: Drift, solved: Solved, design: Design) -> str:
     share = float(np.median(share_of_draws(drift, solved.problem, solved.draws, design)))
+    whose = ", as posted prices did in 2022 to 2026, see priors/price_drift.yaml," if drift.fitted else ""
     said = f"{drift.low:+.0%}" if drift.low == drift.high else f"{drift.low:+.0%} to {drift.high:+.0%} (90%)"
     return (
-        f"the rental price changes by {said} a year over the hardware's life, so that owning competes with "
+        f"the rental price changes by {said} a year{whose} over the hardware's life, so that owning competes with "
         f"{share:.0%} of today's price (median); the costs shown are at today's"
     )
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from gpustack_mc import model
 from gpustack_mc.propagation import Simulation
+from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.shapes import MODEL_INPUTS
 
 # Outputs that are sums over the phases; shares, prices per unit and means are not, and programmes are no part of a run.
@@ -38,7 +39,8 @@ def parts(simulation: Simulation) -> Parts:
     } | dict(zip(simulation.varying, simulation.inputs, strict=True))
     with jax.enable_x64(True):
         arrays = {key: jnp.asarray(value, dtype=float) for key, value in values.items()}
-        shared = {name: arrays[name] for name in MODEL_INPUTS if name in arrays}
+        # What goodput follows from is of the rest: that of the days so far is known.
+        shared = {name: arrays[name] for name in MODEL_INPUTS if name in arrays and not BY_NAME[name].part}
         spent = [{name: arrays[key] for name, key in problem.phases[0].keys.items()}]
         found = model.run(spent, **shared)
         so_far = {name: np.broadcast_to(np.asarray(found[name]), (simulation.kept,)) for name in ADDITIVE}

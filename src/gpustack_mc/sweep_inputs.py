@@ -36,8 +36,8 @@ _WORKLOAD: dict[Path_, str] = {
     ("workload", "tokens"): "tokens",
     ("cluster", "count"): "accelerator_count",
 }
-# Stated, these change what the priors and the prediction of MFU are asked for.
-_STRUCTURAL = ("peak_flop_per_s", "tdp", "interruption_rate")
+# Stated, these change what the priors and the prediction of MFU are asked for, or another input: resale follows life.
+_STRUCTURAL = ("peak_flop_per_s", "tdp", "interruption_rate", "lifetime")
 _DIVISORS = ("mfu", "goodput", "lifetime", "fleet_utilization", "serving_throughput")
 # Of 20 kB each.
 MOST_TEMPLATES = 5000
@@ -395,7 +395,7 @@ def _regressions(problem: Problem, accelerator: catalog.Accelerator | None) -> I
     region = catalog.find_region(file.site.region)
     facts = facts_of(file, accelerator, region, problem.inputs, problem.year)
     for name, item in problem.inputs.items():
-        stated = name in file.inputs.model_fields_set or item.origin not in ("fitted", "assumed")
+        stated = name in file.inputs.model_fields_set or item.origin not in ("fitted", "assumed") or item.carried
         if name not in INPUTS or name in catalog.JOINT or stated:
             continue
         population = priors.select(catalog.fit_record(name), facts).population

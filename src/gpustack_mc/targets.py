@@ -8,7 +8,7 @@ import numpy as np
 from gpustack_mc import conditions
 from gpustack_mc.conditions import Subject
 from gpustack_mc.errors import Place
-from gpustack_mc.problem import QUESTIONS, Term
+from gpustack_mc.problem import Term
 
 # A probability is only as good as the draws beyond it.
 FEWEST_BEYOND = 10
@@ -66,11 +66,7 @@ def from_questions(about: Subject, names: Collection[str], probability: float, p
     InputError
         There is a budget, and the scenario does not say which cost it limits.
     """
-    outputs = {name: QUESTIONS[name][0] for name in names}
-    return Target(
-        tuple(
-            Term(conditions.cost(about, place) if output == "cost" else output, "<=", about.limits[name])
-            for name, output in outputs.items()
-        ),
-        probability,
-    )
+    if "budget" in names:
+        conditions.cost(about, place)
+    condition = conditions.parse_condition(" and ".join(names), about, place)
+    return Target(tuple(term._replace(name="") for term in condition.terms), probability)

@@ -136,7 +136,9 @@ def sites(
 @click.option("--tokens-per-param", type=float, help="With --for params: tokens follow at this ratio, e.g. 20.")
 @click.option("--instead", type=float, metavar="PARAMS", help="With served-tokens: a smaller model of equal loss.")
 @click.option(
-    "--price-drift", metavar="SHARE", help="Yearly change of rent over the hardware's life, e.g. -18%, or '-25% to 0%'."
+    "--price-drift",
+    metavar="SHARE",
+    help="Yearly change of rent over the hardware's life, e.g. -18%, '-25% to 0%', or fitted: as past prices changed.",
 )
 @click.option("--between", nargs=2, metavar="LOW HIGH", help="Where to look [the scenario's value / 1000 to x 1000].")
 @samples_option
