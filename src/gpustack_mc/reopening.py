@@ -11,7 +11,7 @@ from typing import Any
 
 import xarray as xr
 
-from gpustack_mc import storage
+from gpustack_mc import hdi, storage
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.problem import QUESTIONS
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
@@ -234,7 +234,10 @@ def _missing_statistic(tree: xr.DataTree) -> str:
         return "its statistics"
     wanted = {*map(str, tree["prior"].data_vars), *OUTPUTS}
     held = set(map(str, statistics["variable"].values))
-    if not wanted <= held or not set(_SUMMARIES) <= set(map(str, statistics["statistic"].values)):
+    names = set(_SUMMARIES)
+    if hdi.kind_of(tree.attrs) == "hdi":
+        names |= {f"{name}{end}" for name in hdi.STATISTICS for end in ("", "_error")}
+    if not wanted <= held or not names <= set(map(str, statistics["statistic"].values)):
         return "its statistics"
     return ""
 

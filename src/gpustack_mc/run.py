@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpustack_mc import constants, drivers, reliability, storage
+from gpustack_mc import constants, drivers, hdi, reliability, storage
 from gpustack_mc.conditions import Gate, outputs_listed, parse_condition, parse_gate, subject
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, option_place
@@ -85,6 +85,7 @@ def run_scenario(
     with_split: bool = False,
     precision: Precision = "float64",
     tolerance: float | None = None,
+    interval: hdi.Kind = "equal-tailed",
 ) -> Done:
     """Run a scenario and write ``result.nc``, ``summary.json``, pictures and report, all of them or none.
 
@@ -121,6 +122,8 @@ def run_scenario(
         Of the model, see `gpustack_mc.propagation.simulate`.
     tolerance : float, optional
         Double `samples` until all has settled to this, see `gpustack_mc.settling`.
+    interval : {"equal-tailed", "hdi"}
+        Which intervals are told; a result with highest-density ones holds the quantiles too.
 
     Raises
     ------
@@ -143,7 +146,7 @@ def run_scenario(
         if design.samples != samples:
             note = f"{samples:,} samples are rounded up to {design.samples:,}, as {method} points need"
             problem = problem._replace(notes=(*problem.notes, note))
-        sampled = functools.partial(_simulated, problem, design, progress, precision, tolerance)
+        sampled = functools.partial(_simulated, problem, design, progress, precision, tolerance, interval == "hdi")
         done = _run(problem, folder, sampled, pictures, with_report, with_files, with_split)
     except BaseException:
         if made:
@@ -187,15 +190,17 @@ def _require_sound(samples: int, method: str, tolerance: float | None) -> None:
 
 
 def _simulated(
-    problem: Problem, design: Design, progress: Callable[[float], None], precision: Precision, tolerance: float | None
-) -> Simulation:
+    problem: Problem, design: Design, progress: Callable[[float], None], precision: Precision,
+    tolerance: float | None, with_hdi: bool,
+) -> Simulation:  # fmt: skip
     """Sample, and note in the result what a precision or a tolerance came to."""
     if tolerance is None:
-        found, notes = simulate(problem, design, progress=progress, precision=precision), ()
+        found, notes = simulate(problem, design, progress=progress, precision=precision, with_hdi=with_hdi), ()
     else:
         from gpustack_mc.settling import simulate_until
 
-        found, reached = simulate_until(problem, design, tolerance, progress=progress, precision=precision)
+        options = {"progress": progress, "precision": precision, "with_hdi": with_hdi}
+        found, reached = simulate_until(problem, design, tolerance, **options)
         notes = (reached.note(),)
     if found.precision != precision:
         notes += (f"{precision} differs from {found.precision} on this scenario, so {found.precision} was used",)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
-from gpustack_mc import compilation, kernels, priors, sobol
+from gpustack_mc import compilation, hdi, kernels, priors, sobol
 from gpustack_mc.design import Design, cells
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import Problem
@@ -121,6 +121,8 @@ class Sampler:
         Only these; all of the problem when omitted. A `Simulation` needs all.
     logs : bool
         Whether indices of the logarithms of the outputs are wanted too. A `Sensitivity` needs them.
+    with_hdi : bool
+        Whether highest-density intervals are wanted too.
     """
 
     def __init__(
@@ -132,7 +134,9 @@ class Sampler:
         precision: Precision = "float64",
         outputs: Sequence[str] | None = None,
         logs: bool = True,
+        with_hdi: bool = False,
     ):
+        self.with_hdi = with_hdi
         self.problem, self.design, self.progress, self.precision = problem, design, progress, precision
         self.shape, arrays = shape_of(problem)
         if outputs is not None:
@@ -305,7 +309,7 @@ class Sampler:
             own = draws[:, replicate * self.kept : (replicate + 1) * self.kept]
             return Part(own, np.sort(own, axis=1))
 
-        return exact(draws, self.each_replicate(part))
+        return exact(draws, self.each_replicate(part), self.with_hdi)
 
     def streamed(self, draws: np.ndarray) -> Statistics:
         """Summaries over all points of a design too long to keep."""
@@ -314,8 +318,12 @@ class Sampler:
             self.tallies = [Tally(len(draws), len(self.shape.outputs)) for _ in range(self.design.replicates)]
         self.each_replicate(functools.partial(self.tally, self.counted, self.design.length))
         self.counted = self.design.length
-        of_inputs = [priors.quantiles(self.problem.inputs[key].marginal, PROBABILITIES) for key in self.names]
-        return from_tallies(self.tallies, self.grid, np.array(of_inputs).reshape(-1, len(PROBABILITIES)).T)
+        marginals = [functools.partial(priors.quantiles, self.problem.inputs[key].marginal) for key in self.names]
+        of_inputs = np.array([quantiles(PROBABILITIES) for quantiles in marginals]).reshape(-1, len(PROBABILITIES)).T
+        if not self.with_hdi:
+            return from_tallies(self.tallies, self.grid, of_inputs)
+        densest = np.array([hdi.of_quantile_function(quantiles) for quantiles in marginals])
+        return from_tallies(self.tallies, self.grid, of_inputs, densest.reshape(-1, len(hdi.STATISTICS)).T)
 
     def tally(self, first: int, last: int, replicate: int) -> None:
         """Count some points of one replicate."""
