@@ -320,7 +320,7 @@ ROOMS = {
         "quantities",
         "sites_text",
     },
-    "comparison_text": {"answering", "formatting", "quantities"},
+    "comparison_text": {"answering", "drivers", "formatting", "quantities"},
     "sites_text": {"answering", "formatting"},
     "sites": {
         "yamlfile",

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import ndtr
+from jax.sharding import PartitionSpec
 
 from gpustack_mc import model, priors, sobol, transforms
 from gpustack_mc.shapes import MODEL_INPUTS, SITE_INPUTS, Shape
@@ -245,7 +246,7 @@ class Counted(NamedTuple):
     linear, square : array, shape (chunks, varying + outputs)
         Sums of the scaled deviations and of their squares.
     bins : array of int32, shape (outputs, n)
-    nonfinite : array of bool, shape (varying + outputs,)
+    nonfinite : array of bool, shape (chunks, varying + outputs)
         Whether some value is not finite, and sums and bins say nothing.
     """
 
@@ -271,4 +272,19 @@ def count(shape: Shape, arrays: Arrays, cholesky: Any, cells: Cells, grid: Grid)
         return Counted(sobol.total(deviation), square, bins, ~jnp.isfinite(square))
 
     found = lax.map(chunk, cells.bases.T)
-    return found._replace(bins=_joined(found.bins), nonfinite=found.nonfinite.any(0))
+    return found._replace(bins=_joined(found.bins))
+
+
+# How arguments and results of a kernel are divided over devices: by points, or by the chunks that hold them. Every
+# device runs the same kernel on its part, and nothing passes between them. `compilation.run` looks for it.
+_WHOLE, _CHUNKS, _POINTS = PartitionSpec(), PartitionSpec("points"), PartitionSpec(None, "points")
+_CELLS = Cells(run=_WHOLE, bases=_POINTS)
+_DIVISIONS: dict[Any, tuple[Any, Any]] = {
+    propagate_points: ((_WHOLE, _WHOLE, _POINTS), _POINTS),
+    swapped: ((_WHOLE, _POINTS, _POINTS, _WHOLE, _WHOLE), PartitionSpec(None, None, "points")),
+    propagate_cells: ((_WHOLE, _WHOLE, _CELLS), _POINTS),
+    analyse: ((_WHOLE, _WHOLE, _CELLS, _CELLS, _WHOLE), PickFreeze(_POINTS, _CHUNKS, _CHUNKS, _CHUNKS, _CHUNKS)),
+    count: ((_WHOLE, _WHOLE, _CELLS, _WHOLE), Counted(_CHUNKS, _CHUNKS, _POINTS, _CHUNKS)),
+}
+for kernel, division in _DIVISIONS.items():
+    kernel.division = division

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 FEWEST_SAMPLES = 256
 # More would take hours and no output is known better than by a billion samples.
 MOST_SAMPLES = 2**30
-# Doubling starts here: a shorter design would be compiled for each of its lengths, and takes no less time.
-FIRST_SETTLING = 2**16
 # What one core draws in a second, in float64; to say how long more would take.
 SAMPLES_PER_CORE_SECOND = 500_000
 # Pictures by file name, and the module and function that draw each.
@@ -131,8 +129,6 @@ def run_scenario(
         Bad input, or results that cannot be written.
     """
     _require_sound(samples, method, tolerance)
-    if tolerance is not None:
-        samples = max(samples, FIRST_SETTLING)
     problem, gates = _asked(load_scenario(source, overrides, calibration), ask, fail_if)
     shown = outputs_listed(outputs, problem.outputs)
     if pictures and problem.file.reliability is not None:

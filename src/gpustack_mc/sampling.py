@@ -26,6 +26,9 @@ KEPT_DRAWS = 2**17
 # Points of each replicate that also run pick-freeze; the error of an index is then far below what is printed.
 ANALYSED_POINTS = 2**14
 CHUNK = 2**12
+# A design that is taken further runs in pieces as long as it was at first, up to so many; then in longer ones, for
+# which the kernels are compiled again.
+PIECES = 2**4
 STREAM_CHUNK = 2**16
 MOST = 1e150
 
@@ -155,7 +158,7 @@ class Sampler:
         self.dimensions = [dimension(problem.inputs[key], problem) for key in self.names]
         self.blocks = blocks_of(self.shape, problem.correlation)
         self.masks = np.array([[key in block for key in self.names] for block in self.blocks])
-        length = design.length
+        length = self.shortest = design.length
         self.kept = min(length, KEPT_DRAWS // design.replicates)
         self.analysed = min(length, ANALYSED_POINTS) if with_sensitivity and self.names else 0
         # Of each replicate: draws, and the centre of its sums with these; then how many points they come from.
@@ -253,9 +256,16 @@ class Sampler:
         self.each_replicate(functools.partial(self.first_points, self.covered, stop))
         self.covered = stop
 
+    def piece(self, last: int) -> int:
+        """Points of a replicate to run at once when so many are wanted in all."""
+        size = min(self.shortest, CHUNK)
+        while size < CHUNK and last > PIECES * size:
+            size = min(size * PIECES, CHUNK)
+        return size
+
     def first_points(self, first: int, last: int, replicate: int) -> None:
         """Keep draws and pick-freeze sums of some points of one replicate."""
-        for start, stop in chunks_of(first, last, CHUNK):
+        for start, stop in chunks_of(first, last, self.piece(last)):
             if start < self.analysed:
                 found = self.analyse(replicate, start, stop)
                 draws = np.asarray(found.draws, dtype=float)
