@@ -267,7 +267,9 @@ def _sensitivity(found: Sensitivity, problem: Problem) -> Table:
     data["status"] = (("scale", "output"), status, {})
     attributes = {
         "samples": found.samples,
-        "interval": "90% t-interval from independent replicates of the design",
+        "interval": f"90% percentile interval of a bootstrap over points, {found.resamples} resamples"
+        if found.resamples
+        else "90% t-interval from independent replicates of the design",
         "estimators": "S1 Saltelli et al. 2010, ST Jansen 1999",
     }
     if problem.correlated:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 FEWEST_SAMPLES = 256
 # More would take hours and no output is known better than by a billion samples.
 MOST_SAMPLES = 2**30
+# Of a bootstrap, as other packages have it.
+RESAMPLES = 100
 # What one core draws in a second, in float64; to say how long more would take.
 SAMPLES_PER_CORE_SECOND = 500_000
 # Pictures by file name, and the module and function that draw each.
@@ -84,6 +86,7 @@ def run_scenario(
     precision: Precision = "float64",
     tolerance: float | None = None,
     interval: hdi.Kind = "equal-tailed",
+    with_bootstrap: bool = False,
 ) -> Done:
     """Run a scenario and write ``result.nc``, ``summary.json``, pictures and report, all of them or none.
 
@@ -122,6 +125,8 @@ def run_scenario(
         Double `samples` until all has settled to this, see `gpustack_mc.settling`.
     interval : {"equal-tailed", "hdi"}
         Which intervals are told; a result with highest-density ones holds the quantiles too.
+    with_bootstrap : bool
+        Whether the intervals of indices come from a bootstrap over points, see `gpustack_mc.sobol.bootstrapped`.
 
     Raises
     ------
@@ -142,7 +147,10 @@ def run_scenario(
         if design.samples != samples:
             note = f"{samples:,} samples are rounded up to {design.samples:,}, as {method} points need"
             problem = problem._replace(notes=(*problem.notes, note))
-        sampled = functools.partial(_simulated, problem, design, progress, precision, tolerance, interval == "hdi")
+        sampled = functools.partial(
+            _simulated, problem, design, tolerance, progress=progress, precision=precision,
+            with_hdi=interval == "hdi", resamples=RESAMPLES * with_bootstrap,
+        )  # fmt: skip
         done = _run(problem, folder, sampled, pictures, with_report, with_files, with_split)
     except BaseException:
         if made:
@@ -185,21 +193,23 @@ def _require_sound(samples: int, method: str, tolerance: float | None) -> None:
         raise InputError("bad-tolerance", found, "Use --design sobol.")
 
 
-def _simulated(
-    problem: Problem, design: Design, progress: Callable[[float], None], precision: Precision,
-    tolerance: float | None, with_hdi: bool,
-) -> Simulation:  # fmt: skip
-    """Sample, and note in the result what a precision or a tolerance came to."""
+def _simulated(problem: Problem, design: Design, tolerance: float | None, **options: Any) -> Simulation:
+    """Sample, and note in the result what the options came to."""
     if tolerance is None:
-        found, notes = simulate(problem, design, progress=progress, precision=precision, with_hdi=with_hdi), ()
+        found, notes = simulate(problem, design, **options), ()
     else:
         from gpustack_mc.settling import simulate_until
 
-        options = {"progress": progress, "precision": precision, "with_hdi": with_hdi}
         found, reached = simulate_until(problem, design, tolerance, **options)
         notes = (reached.note(),)
-    if found.precision != precision:
-        notes += (f"{precision} differs from {found.precision} on this scenario, so {found.precision} was used",)
+    if found.precision != options["precision"]:
+        used = f"{options['precision']} differs from {found.precision} on this scenario, so {found.precision} was used"
+        notes += (used,)
+    if options["resamples"]:
+        notes += (
+            f"intervals of Sobol' indices are those of a bootstrap over points ({options['resamples']} resamples), "
+            "which knows nothing of how evenly Sobol' points lie",
+        )
     return found._replace(problem=problem._replace(notes=(*problem.notes, *notes)))
 
 

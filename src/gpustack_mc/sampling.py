@@ -4,6 +4,7 @@ A design may be taken further: the points that are there stay, and what was comp
 """
 
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,12 @@ CHUNK = 2**12
 PIECES = 2**4
 STREAM_CHUNK = 2**16
 MOST = 1e150
+# Keeps the resamples apart from all other random numbers of a seed.
+_BOOTSTRAP = 0x424F_4F54
+# Poisson numbers of mean 1 by their probability, to 1 in 65,536.
+_POISSON = np.searchsorted(
+    np.cumsum([math.exp(-1) / math.factorial(k) for k in range(9)]), (np.arange(2**16) + 0.5) / 2**16
+).astype(np.uint8)
 
 
 class Sensitivity(NamedTuple):
@@ -44,12 +51,15 @@ class Sensitivity(NamedTuple):
         Arrays of shape (blocks, outputs).
     samples : int
         Base sample size.
+    resamples : int
+        Of the bootstrap that the intervals come from; 0 where they come from the replicates.
     """
 
     blocks: tuple[str, ...]
     raw: sobol.Indices
     log: sobol.Indices
     samples: int
+    resamples: int = 0
 
 
 class Simulation(NamedTuple):
@@ -126,6 +136,8 @@ class Sampler:
         Whether indices of the logarithms of the outputs are wanted too. A `Sensitivity` needs them.
     with_hdi : bool
         Whether highest-density intervals are wanted too.
+    resamples : int
+        Of a bootstrap over points for the intervals of indices; with 0 they come from the replicates.
     """
 
     def __init__(
@@ -138,7 +150,9 @@ class Sampler:
         outputs: Sequence[str] | None = None,
         logs: bool = True,
         with_hdi: bool = False,
+        resamples: int = 0,
     ):
+        self.resamples = resamples
         self.with_hdi = with_hdi
         self.problem, self.design, self.progress, self.precision = problem, design, progress, precision
         self.shape, arrays = shape_of(problem)
@@ -281,21 +295,45 @@ class Sampler:
     def analyse(self, replicate: int, start: int, stop: int) -> kernels.PickFreeze:
         """Draws and pick-freeze sums at some points of one replicate."""
         a, b = (self.cells(replicate, start, stop, block) for block in (0, 1))
-        found = compilation.run(kernels.analyse, (self.shape, self.logs), self.arrays, self.cholesky, a, b, self.masks)
-        return jax.tree.map(np.asarray, found)
+        given = (self.arrays, self.cholesky, a, b, self.masks, self.weights(replicate, start, a))
+        found = jax.tree.map(np.asarray, compilation.run(kernels.analyse, (self.shape, self.logs), *given))
+        if not self.resamples:
+            return found
+        # Resamples after the chunks, as the sums of several replicates have them.
+        base, swap = (
+            type(sums)(*(np.moveaxis(part, -1, 1) if part.ndim > 2 else part for part in sums))
+            for sums in (found.base, found.swap)
+        )
+        return found._replace(base=base, swap=swap, centre=found.centre[:, None], scale=found.scale[:, None])
+
+    def weights(self, replicate: int, start: int, cells: kernels.Cells) -> np.ndarray | None:
+        """How often each point of a replicate counts in each resample: a Poisson number of mean 1, and in the first 1.
+
+        Independent numbers resample as a bootstrap does, whatever the chunks (Chamandy, Muralidharan, Najmi and Naidu
+        2012, Estimating uncertainty for massive data streams, Google research).
+        """
+        if not self.resamples:
+            return None
+        shape = (cells.bases.shape[1], self.resamples + 1, cells.run.shape[1])
+        random = np.random.default_rng([self.design.seed, _BOOTSTRAP, replicate, start])
+        found = _POISSON[random.integers(0, len(_POISSON), shape, np.uint16)]
+        found[:, 0] = 1
+        return found
 
     def add_sums(self, replicate: int, found: kernels.PickFreeze) -> None:
         """Add the sums of all chunks to those of the replicate, which count from the centre of its first chunk."""
         centre, scale = found.centre.astype(float), found.scale.astype(float)
         known = self.sums[replicate]
-        to = known[0] if known else centre[0]
+        to = known[0] if known else centre.reshape(-1, centre.shape[-1])[0]
         new = (sobol.added_up([part]) for part in sobol.recentred(found.base, found.swap, centre, scale, to))
         self.sums[replicate] = (to, *(map(sobol.add_sums, known[1:], new) if known else new))
 
     def indices(self) -> Sensitivity:
         """Indices of outputs and of their logarithms, from the sums of all replicates."""
         names = tuple("+".join(block) for block in self.blocks)
-        return Sensitivity(names, *self.scales(), samples=self.analysed * self.design.replicates)
+        return Sensitivity(
+            names, *self.scales(), samples=self.analysed * self.design.replicates, resamples=self.resamples
+        )
 
     def scales(self) -> list[sobol.Indices]:
         """Indices of the outputs, and of their logarithms where these are wanted."""
@@ -309,7 +347,8 @@ class Sampler:
             cut_base = base._replace(**{f: getattr(base, f)[..., columns] for f in ("linear", "square", "nonfinite")})
             cut_swap = type(swap)(*(part[..., columns] for part in swap))
             floor = (4 * spacing * to[columns]) ** 2
-            scales.append(sobol.indices(cut_base, cut_swap, floor=floor, precision=spacing))
+            indices = sobol.bootstrapped if self.resamples else sobol.indices
+            scales.append(indices(cut_base, cut_swap, floor=floor, precision=spacing))
         return scales
 
     def exact(self, draws: np.ndarray) -> Statistics:
