@@ -183,7 +183,7 @@ def analyse(
     a, b : Cells
     masks : array of bool, shape (blocks, varying)
     weights : array of uint8, shape (chunks, resamples, points of a chunk), optional
-        How often each point counts: sums then have resamples as their last axis.
+        How often each point counts in each resample: sums then have resamples as their last axis, after the sum itself.
     """
 
     def chunk(part: Any) -> PickFreeze:
@@ -214,7 +214,7 @@ def analyse(
             return _usable(sobol.swap_sums_of(d_b, change(mask), 0), "jansen")
 
         sums = (sobol.variance_sums_of(d_a, d_b, 0), None) if weight is None else _weighted(
-            d_a, d_b, lax.map(change, masks), weight.astype(d_a.dtype))  # fmt: skip
+            d_a, d_b, lax.map(change, masks), weight)  # fmt: skip
         return PickFreeze(
             draws=jnp.concatenate([x_a, y_a[: len(shape.outputs)]]),
             base=_usable(sums[0], "square"),
@@ -228,16 +228,21 @@ def analyse(
 
 
 def _weighted(a: Any, b: Any, changes: Any, weight: Any) -> tuple[sobol.VarianceSums, sobol.SwapSums]:
-    """Sums of the deviations of A and B, (outputs, n), and the changes, (blocks, outputs, n), for each resample.
+    """Sum the deviations of A and B, (outputs, n), and the changes, (blocks, outputs, n): as they are, then resampled.
 
-    One matrix product instead of a gather for each resample, which is what takes other packages their time.
+    One matrix product instead of a gather for each resample, which is what takes other packages their time. It is in
+    float32: deviations are near 1, and the ends of an interval of 100 resamples are known to a tenth of its width.
     """
-    parts = jnp.concatenate([jnp.stack([a + b, a * a + b * b])[None], jnp.zeros_like(a)[None, None]], axis=1)
-    rows = jnp.stack([b * changes, changes, changes * changes], axis=1)
-    every = lax.optimization_barrier(jnp.concatenate([parts, rows]))
-    found = (every.reshape(-1, a.shape[-1]) @ weight.T).reshape(*every.shape[:-1], -1)
-    base = sobol.VarianceSums(found[0, 0], found[0, 1], 0, weight.sum(-1))
-    return base, sobol.SwapSums(found[1:, 0], found[1:, 1], found[1:, 2], 0)
+    of_pair = jnp.stack([a + b, a * a + b * b]).reshape(-1, a.shape[-1])
+    of_blocks = jnp.stack([b * changes, changes, changes * changes], axis=1).reshape(-1, a.shape[-1])
+    rows = lax.optimization_barrier(jnp.concatenate([of_pair, of_blocks]))
+    again = rows.astype(jnp.float32) @ weight.astype(jnp.float32).T
+    found = jnp.concatenate([sobol.total(rows)[:, None], again.astype(rows.dtype)], axis=1)
+    pair, blocks = jnp.split(found, [len(of_pair)])
+    base = pair.reshape(2, len(a), -1)
+    swap = blocks.reshape(len(changes), 3, len(a), -1)
+    count = jnp.concatenate([jnp.full(1, a.shape[-1]), weight.sum(-1, dtype=int)])
+    return sobol.VarianceSums(*base, 0, count), sobol.SwapSums(swap[:, 0], swap[:, 1], swap[:, 2], 0)
 
 
 def _usable(sums: Any, largest: str) -> Any:

@@ -307,18 +307,16 @@ class Sampler:
         return found._replace(base=base, swap=swap, centre=found.centre[:, None], scale=found.scale[:, None])
 
     def weights(self, replicate: int, start: int, cells: kernels.Cells) -> np.ndarray | None:
-        """How often each point of a replicate counts in each resample: a Poisson number of mean 1, and in the first 1.
+        """How often each point of a replicate counts in each resample: a Poisson number of mean 1.
 
         Independent numbers resample as a bootstrap does, whatever the chunks (Chamandy, Muralidharan, Najmi and Naidu
         2012, Estimating uncertainty for massive data streams, Google research).
         """
         if not self.resamples:
             return None
-        shape = (cells.bases.shape[1], self.resamples + 1, cells.run.shape[1])
+        shape = (cells.bases.shape[1], self.resamples, cells.run.shape[1])
         random = np.random.default_rng([self.design.seed, _BOOTSTRAP, replicate, start])
-        found = _POISSON[random.integers(0, len(_POISSON), shape, np.uint16)]
-        found[:, 0] = 1
-        return found
+        return _POISSON[random.integers(0, len(_POISSON), shape, np.uint16)]
 
     def add_sums(self, replicate: int, found: kernels.PickFreeze) -> None:
         """Add the sums of all chunks to those of the replicate, which count from the centre of its first chunk."""
