@@ -1,6 +1,5 @@
-"""OpenTURNS's estimators on our design: its answer to the same points. It is in the group `bench` of the dependencies."""
+"""OpenTURNS's estimators on our own points. The package is in the group `bench` of the dependencies."""
 
-import numpy as np
 import pytest
 
 from gpustack_mc import salib_bridge
