@@ -195,10 +195,12 @@ def numpy_b(n, resamples=100):
     return first[..., 0], total[..., 0], ends
 
 
-def ours_b(n, precision):
-    """Indices with intervals from 16 replicates, (12, 8) each."""
+def ours_b(n, precision, resamples=0):
+    """Indices with intervals from 16 replicates or from resamples, (12, 8) each."""
     with jax.enable_x64(True):
-        made = Sampler(problem(), make_design(n), True, precision=precision, outputs=OUTPUTS, logs=False)
+        made = Sampler(
+            problem(), make_design(n), True, precision=precision, outputs=OUTPUTS, logs=False, resamples=resamples
+        )
         made.extend()
         (found,) = made.scales()
     return found.first, found.total, None
@@ -260,6 +262,7 @@ TASKS = {
     "B": {
         "ours, float32": (functools.partial(ours_b, precision="float32"), "intervals of 16 replicates, float32"),
         "ours": (functools.partial(ours_b, precision="float64"), "intervals of 16 replicates"),
+        "ours, row bootstrap": (functools.partial(ours_b, precision="float64", resamples=100), "row bootstrap, 100"),
         "numpy": (numpy_b, "row bootstrap as a matrix product"),
         "salib": (salib_b, "row bootstrap"),
         "scipy": (scipy_b, "row bootstrap"),
@@ -313,8 +316,9 @@ def plans(full, billion):
         yield "A", 10 * 2**20, mine + numpy, 1
     if billion:
         yield "A", 15 * 2**26, mine[:1], 1
-    yield "B", 2**12, [*mine, "numpy", *installed()], 5
-    yield "B", 2**16, [*mine, "numpy"] + ["salib"] * full, 5
+    both = [*mine, "ours, row bootstrap"]
+    yield "B", 2**12, [*both, "numpy", *installed()], 5
+    yield "B", 2**16, [*both, "numpy"] + ["salib"] * full, 5
 
 
 def installed():

@@ -71,6 +71,16 @@ def _coverage(rows: Sequence[Mapping[str, Any]]) -> str:
     return _table(["model", "samples", "of", "coverage", "mean"], cells)
 
 
+def _repeated(found: Mapping[str, Any] | None) -> str:
+    """Say what more scrambles gave for the quantiles."""
+    if found is None:
+        return ""
+    told = "; ".join(
+        f"{row['model']} 2^{row['log2_samples']} {row['lowest']:.2f} – {row['highest']:.2f}" for row in found["rows"]
+    )
+    return f"\n\nThe quantiles again, with {found['scrambles']:,} other scrambles: {told}."
+
+
 def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
@@ -110,7 +120,7 @@ def write(speed: Path, coverage: Path, page: Path, picture: Path) -> None:
             speed=_speed(rows),
             differs=differs,
             scrambles=covered["scrambles"],
-            coverage=_coverage(covered["rows"]),
+            coverage=_coverage(covered["rows"]) + _repeated(covered.get("repeated")),
         )
     )
     _draw(rows, picture)

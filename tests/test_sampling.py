@@ -1,5 +1,6 @@
 """Taking a design further, precision, and where draws are too many to keep."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -178,3 +179,42 @@ def test_a_sweep_over_values_compiles_nothing_again():
         simulate(changed, make_design(2**10))
     # One shape, one kernel, whatever the values.
     assert compilation.compilations <= before + 1
+
+
+def test_doubling_runs_in_pieces_of_one_length(problem):
+    settling.simulate_until(problem, make_design(2**10), 1e-9, most=2**11)
+    before = compilation.compilations
+    found, _ = settling.simulate_until(problem, make_design(2**10), 1e-9, most=2**14)
+    # Sixteen times as many points in pieces as long as the first ones: nothing to compile for them.
+    assert found.design.samples == 2**14
+    assert compilation.compilations == before
+
+
+# ---- bootstrap ----
+
+
+def with_bootstrap(problem, samples, method, resamples):
+    with jax.enable_x64(True):
+        made = sampling.Sampler(problem, make_design(samples, method), True, resamples=resamples)
+        made.extend()
+        return made.indices()
+
+
+def test_a_bootstrap_leaves_the_estimates_alone_and_says_how_far_plain_monte_carlo_is_off(problem):
+    plain, resampled = (with_bootstrap(problem, 2**12, "random", resamples) for resamples in (0, 100))
+    assert (plain.resamples, resampled.resamples) == (0, 100)
+    np.testing.assert_allclose(resampled.log.total, plain.log.total, rtol=1e-12, atol=1e-14)
+    widths = [found.log.total_high - found.log.total_low for found in (plain, resampled)]
+    # Of independent points both intervals are right; that of 16 replicates varies by 1/sqrt(2 * 15) = 18%, and the mean
+    # over a hundred indices, which share their points, by less.
+    large = plain.log.total > 0.01
+    assert np.mean(widths[1][large] / widths[0][large]) == pytest.approx(1.0, abs=0.2)
+
+
+def test_points_count_with_poisson_numbers_in_a_resample(problem):
+    with jax.enable_x64(True):
+        made = sampling.Sampler(problem, make_design(2**13), True, resamples=200)
+        weights = made.weights(0, 0, made.cells(0, 0, 512))
+    count = np.bincount(weights.ravel(), minlength=4)[:4] / weights.size
+    # Of 102,400 numbers a share is known to 0.5/sqrt(102400) = 0.0016; four of these.
+    np.testing.assert_allclose(count, np.exp(-1) / np.array([1, 1, 2, 6]), atol=0.0064)

@@ -1,9 +1,12 @@
 """Second-order indices, and which of them stand out of their own noise."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from problems import g_function, ishigami, linear
 
+from gpustack_mc import cube
 from gpustack_mc.cube import FunctionCube
 from gpustack_mc.design import make_design
 from gpustack_mc.group_indices import group_indices
@@ -13,10 +16,10 @@ DESIGN = make_design(2**14, seed=2)
 
 
 def pairs_of(problem, design=DESIGN):
-    cube = FunctionCube(lambda x: problem.function(x)[None], problem.names, quantile=problem.quantile)
+    model = FunctionCube(lambda x: problem.function(x)[None], problem.names, quantile=problem.quantile)
     centre = np.array([problem.mean])
-    _, sums = group_indices(cube, design, {name: [name] for name in problem.names}, centre)
-    return second_order(cube, design, problem.names, sums.base, centre)
+    _, sums = group_indices(model, design, {name: [name] for name in problem.names}, centre)
+    return second_order(model, design, problem.names, sums.base, centre)
 
 
 def test_ishigami_has_one_interaction():
@@ -56,3 +59,24 @@ def test_pure_noise_seldom_stands_out():
         told.append(second_order(cube, design, cube.names, sums.base, np.zeros(1)).above_noise.any())
     # One side of 90% for all pairs: 5% of 40 are 2; 7 or more have a probability of 0.3%.
     assert sum(told) < 7
+
+
+def test_chunks_give_the_sums_of_one_pass(monkeypatch):
+    found = []
+    for size in (2**12, 2**7):
+        monkeypatch.setattr(cube, "CHUNK", size)
+        found.append(pairs_of(ishigami(), make_design(2**13, replicates=4)))
+    # One pass over 2,048 points of each replicate against sixteen: the same numbers but for the order of additions.
+    for one, many in zip(found[0].index, found[1].index, strict=True):
+        np.testing.assert_allclose(many, one, rtol=1e-12, atol=1e-14)
+
+
+def test_memory_does_not_grow_with_the_samples():
+    peaks = []
+    for samples in (2**16, 2**18):
+        tracemalloc.start()
+        pairs_of(ishigami(), make_design(samples, replicates=2))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # Two threads hold a chunk each; their peaks may or may not coincide.
+    assert peaks[1] < 2.5 * peaks[0]

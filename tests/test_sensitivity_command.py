@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from gpustack_mc import pages, sensitivity_figure, sensitivity_text
+from gpustack_mc import pages, sensitivities, sensitivity_figure, sensitivity_text
 from gpustack_mc.cli import main
 from gpustack_mc.sensitivities import Wanted, run_sensitivity
 
@@ -235,3 +235,15 @@ def test_small_estimates_are_no_negative_numbers():
     assert cell({"S1": 0.31, "S1_interval_90": [0.30, 0.32]}, "S1") == "0.31 (0.30 – 0.32)"
     assert cell({"S1": None, "S1_interval_90": [None, None]}, "S1") == "unknown"
     assert np.isfinite(float(cell({"S1": 0.5, "S1_interval_90": [None, None]}, "S1")))
+
+
+def test_draws_that_are_not_kept_leave_the_indices_alone(monkeypatch):
+    wanted = Wanted(outputs=("cost_rented_usd",), tornado=False, second_order=True)
+    whole = run_sensitivity("llama-3-70b", (), wanted, samples=2**11, with_files=False)
+    monkeypatch.setattr(sensitivities, "KEPT_DRAWS", 2**10)
+    few = run_sensitivity("llama-3-70b", (), wanted, samples=2**11, with_files=False)
+    one, other = (found["outputs"]["cost_rented_usd"] for found in (whole, few))
+    assert one["interval_90"] != other["interval_90"]
+    for key in one["inputs"]:
+        # The centre of the sums comes from other draws: the same numbers but for rounding.
+        assert other["inputs"][key]["ST"] == pytest.approx(one["inputs"][key]["ST"], rel=1e-9, abs=1e-12)

@@ -390,3 +390,35 @@ def test_replicate_interval_of_one():
 def testt_quantile_agrees_with_scipy(replicates, mass):
     # Both are exact up to rounding, which the tangent near its pole magnifies.
     assert t_quantile(replicates, mass) == pytest.approx(stats.t.ppf((1 + mass) / 2, replicates - 1), rel=1e-10)
+
+
+# ---- bootstrap ----
+
+
+def test_bootstrap_intervals_are_those_of_resampled_points():
+    from gpustack_mc.sobol import bootstrapped, stack_sums, swap_sums, variance_sums
+
+    rng = np.random.default_rng(2)
+    a, b = rng.random((2, 3, 4000))
+    y_a, y_b = np.exp(a).prod(axis=0)[None], np.exp(b).prod(axis=0)[None]
+    centre = y_a.mean(axis=1)
+
+    def mixed(i):
+        swapped = a.copy()
+        swapped[i] = b[i]
+        return np.exp(swapped).prod(axis=0)[None]
+
+    y_ab = np.stack([mixed(i) for i in range(3)])
+    rows = [np.arange(4000), *(rng.integers(0, 4000, (500, 4000)))]
+    base = stack_sums([variance_sums(y_a[:, row], y_b[:, row], centre) for row in rows])
+    swap = stack_sums([swap_sums(y_a[:, row], y_b[:, row], y_ab[:, :, row], centre) for row in rows])
+    found = bootstrapped(*(type(sums)(*(np.asarray(part)[None] for part in sums)) for sums in (base, swap)))
+    whole = indices(*(type(sums)(*(np.asarray(part)[:1] for part in sums)) for sums in (base, swap)))
+    np.testing.assert_array_equal(found.first, whole.first)
+    assert found.status == ("ok",)
+    # The same by hand, from the definition of the indices.
+    for i in range(3):
+        total = [0.5 * ((y_a - y_ab[i])[0, row] ** 2).mean() / np.concatenate([y_a[0, row], y_b[0, row]]).var(ddof=1)
+                 for row in rows[1:]]  # fmt: skip
+        low, high = np.quantile(total, [0.05, 0.95])
+        assert (found.total_low[i, 0], found.total_high[i, 0]) == pytest.approx((low, high), rel=1e-9)

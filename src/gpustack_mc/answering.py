@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import conditions, formatting
+from gpustack_mc import conditions, formatting, hdi
 from gpustack_mc.conditions import Gate
 from gpustack_mc.problem import QUESTIONS, Condition, Term
 from gpustack_mc.quantities import BY_NAME
@@ -125,7 +125,8 @@ def finish(tree: "xr.DataTree") -> dict[str, Any] | None:
         except OverflowError:
             return datetime.date.max.isoformat()
 
-    return {"start": start.isoformat(), "median": day("q0.5"), "interval_90": [day("q0.05"), day("q0.95")]}
+    low, *_, high = hdi.FIVE[hdi.kind_of(tree.attrs)]
+    return {"start": start.isoformat(), "median": day("q0.5"), "interval_90": [day(low), day(high)]}
 
 
 # ---- gates -------------------------------------------------------------------------------------------------------
@@ -158,7 +159,8 @@ def lines(summary: dict[str, Any], style: Callable[..., str]) -> list[str]:
     ends = []
     if day:
         first, last = day["interval_90"]
-        ends = ["", f"  starting on {day['start']} it ends on {day['median']} (90%: {first} to {last})"]
+        what = "90% HDI" if summary["interval"] == "hdi" else "90%"
+        ends = ["", f"  starting on {day['start']} it ends on {day['median']} ({what}: {first} to {last})"]
     if not found:
         return ends
     start = day["start"] if day else ""
@@ -175,17 +177,18 @@ def published_lines(summary: dict[str, Any], style: Callable[..., str], outputs:
     lines = ["", style("  published", dim=True)]
     for name, figure in found.items():
         value = formatting.with_unit(figure["value"], BY_NAME[name].unit, 4, exact=True)
-        verdict = verdict_of(figure["inside_interval_90"], summary["outputs"][name]["sd"] == 0)
+        fixed = summary["outputs"][name]["sd"] == 0
+        verdict = verdict_of(figure["inside_interval_90"], fixed, summary["interval"])
         why = f": {figure['outside']}" if figure["outside"] and not figure["inside_interval_90"] else ""
         lines.append(f"  {name} {value}, {verdict}{why} [{figure['source']}]")
     return lines
 
 
-def verdict_of(inside: bool, fixed: bool) -> str:
+def verdict_of(inside: bool, fixed: bool, kind: hdi.Kind = "equal-tailed") -> str:
     """Say how a published figure lies to the interval."""
     if fixed:
         return "which agrees" if inside else "which differs"
-    return f"{'inside' if inside else 'outside'} the 90% interval"
+    return f"{'inside' if inside else 'outside'} the 90% {hdi.NAMES[kind]}"
 
 
 def words(answer: dict[str, Any], start: str = "") -> str:

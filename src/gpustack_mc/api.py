@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import xarray as xr
 
-from gpustack_mc import summarizing
+from gpustack_mc import hdi, summarizing
 from gpustack_mc.design import make_design
 from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import simulate as _propagate
@@ -32,6 +32,7 @@ def simulate(
     samples: int = 65_536,
     seed: int = 0,
     method: Literal["sobol", "lhs", "random"] = "sobol",
+    interval: hdi.Kind = "equal-tailed",
 ) -> xr.DataTree:
     """Propagate the inputs of a scenario through the cost model.
 
@@ -45,6 +46,9 @@ def simulate(
         The same seed gives the same draws.
     method : {"sobol", "lhs", "random"}
         Scrambled Sobol' points, Latin hypercube or plain Monte Carlo.
+    interval : {"equal-tailed", "hdi"}
+        Which intervals tables, texts and pictures of the result show; highest-density ones stand beside the quantiles
+        in `summary`.
 
     Returns
     -------
@@ -58,7 +62,7 @@ def simulate(
         The scenario is wrong.
     """
     problem = scenario if isinstance(scenario, Problem) else load_scenario(scenario)
-    return to_datatree(_propagate(problem, make_design(samples, method, seed)))
+    return to_datatree(_propagate(problem, make_design(samples, method, seed), with_hdi=interval == "hdi"))
 
 
 def summary(tree: xr.DataTree) -> xr.Dataset:
@@ -73,7 +77,8 @@ def summary(tree: xr.DataTree) -> xr.Dataset:
     -------
     xarray.Dataset
         One variable for each input that varies and each output, in its own unit, over the dimension ``statistic``:
-        ``mean``, ``sd``, ``q0.05``, ``q0.25``, ``q0.5``, ``q0.75``, ``q0.95`` and, as ``*_error``, the standard errors.
+        ``mean``, ``sd``, ``q0.05``, ``q0.25``, ``q0.5``, ``q0.75``, ``q0.95`` and, as ``*_error``, the standard errors;
+        with highest-density intervals their ends too: ``hdi0.5_low``, ``hdi0.5_high``, ``hdi0.9_low``, ``hdi0.9_high``.
         They are over all draws, also over those that a large run does not keep.
 
     Raises
@@ -88,7 +93,9 @@ def summary(tree: xr.DataTree) -> xr.Dataset:
         group = "prior" if key in tree["prior"].data_vars else "prior_predictive"
         about = {name: tree[group][key].attrs[name] for name in ("units", "long_name")}
         found[str(key)] = table.sel(variable=key, drop=True).assign_attrs(about)
-    return xr.Dataset(found, attrs={"interval": "equal-tailed", "comment": tree["statistics"].attrs.get("comment", "")})
+    return xr.Dataset(
+        found, attrs={"interval": hdi.kind_of(tree.attrs), "comment": tree["statistics"].attrs.get("comment", "")}
+    )
 
 
 def sensitivity(tree: xr.DataTree, *, scale: Literal["raw", "log"] = "raw") -> xr.Dataset:
@@ -129,8 +136,9 @@ def table(tree: xr.DataTree) -> "pd.DataFrame":
     Returns
     -------
     pandas.DataFrame
-        Text: ``median``, ``50% interval`` and ``90% interval`` (equal-tailed), one row for each of the outputs that
-        ``gpustack-mc run`` prints. The numbers themselves are in `summary`.
+        Text: ``median``, ``50% interval`` and ``90% interval`` (equal-tailed; ``50% HDI`` and ``90% HDI`` of a result
+        with these), one row for each of the outputs that ``gpustack-mc run`` prints. The numbers themselves are in
+        `summary`.
 
     Raises
     ------
@@ -143,7 +151,8 @@ def table(tree: xr.DataTree) -> "pd.DataFrame":
     found = summarizing.summarise(tree)
     rows = summarizing.headline_table(found, tree.attrs["ownership"])
     labels = pd.Index([summarizing.label_of(name, found) for name in rows], name="final run")
-    return pd.DataFrame(list(rows.values()), index=labels, columns=["median", "50% interval", "90% interval"])
+    what = hdi.NAMES[found["interval"]]
+    return pd.DataFrame(list(rows.values()), index=labels, columns=["median", f"50% {what}", f"90% {what}"])
 
 
 def compare(

@@ -159,7 +159,8 @@ def _method(found: dict[str, Any]) -> str:
     if all(entry["sd"] == 0 for entry in found["outputs"].values()):
         form = "Figures are point values: every input is fixed."
     else:
-        form = "Figures are medians with 90% equal-tailed credible intervals in brackets."
+        kind = {"equal-tailed": "equal-tailed credible", "hdi": "highest-density"}[found["interval"]]
+        form = f"Figures are medians with 90% {kind} intervals in brackets."
     return (
         f"{form} Computed with gpustack-mc {found['versions'].get('gpustack-mc', '')} from a scenario that states "
         f"{stated}{fitted} (seed {found['seed']}, {found['samples']:,} samples, scenario SHA-256 "

@@ -3,7 +3,7 @@
 import shutil
 from typing import Any
 
-from gpustack_mc import formatting
+from gpustack_mc import drivers, formatting
 from gpustack_mc.answering import WITHIN, percent, within
 from gpustack_mc.quantities import BY_NAME
 
@@ -151,16 +151,28 @@ def ranked(found: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return sorted(known, key=lambda pair: -pair[1]["ST"])
 
 
+def drivers_of(found: dict[str, Any]) -> tuple[drivers.Scale, list[tuple[str, dict[str, Any]]]]:
+    """Return the scale of the indices that are told of one row, by the rule of a single run, and the blocks by rank.
+
+    On the scale ``log`` they are those of the logarithm of the ratio.
+    """
+    raw, log = (ranked(found.get(f"sensitivity_{kind}", {})) for kind in ("difference", "log_ratio"))
+    scale = drivers.scale({"sensitivity": {"": dict(raw)}, "sensitivity_log": {"": dict(log)}}, "")
+    return scale, log if scale == "log" else raw
+
+
 def _driver_lines(summary: dict[str, Any], pair: dict[str, Any], width: int) -> list[str]:
     key = spoken_row(pair)
-    table = ranked(pair["outputs"][key].get("sensitivity_difference", {})) if key else []
+    scale, table = drivers_of(pair["outputs"][key]) if key else ("raw", [])
     table = [(name, index) for name, index in table[:DRIVERS] if index["ST"] >= 0.005]
     if not table or key is None:
         return []
     differing = {difference["input"] for difference in summary["differences"]}
     longest = max(len(name) for name, _ in table)
     room = max(4, min(24, width - longest - 40))
-    lines = ["", f"  what drives {pair['other']} - {pair['first']} in {_short(key)} (total Sobol' index, 90% interval)"]
+    what = f"{pair['other']} {'/' if scale == 'log' else '-'} {pair['first']} in {_short(key)}"
+    of = " of the logarithm" if scale == "log" else ""
+    lines = ["", f"  what drives {what} (total Sobol' index{of}, 90% interval)"]
     for name, index in table:
         low, high = index["ST_interval_90"]
         ends = f"  ({max(low, 0):.2f} – {max(high, 0):.2f})" if low is not None else ""

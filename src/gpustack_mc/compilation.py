@@ -22,8 +22,8 @@ from gpustack_mc import __version__
 
 # Source files that decide what a kernel computes.
 _SOURCES = (
-    *("constants", "design", "equations", "errors", "failures", "kernels", "model", "outages", "priors", "problem"),
-    *("quantities", "schema", "shapes", "sobol", "tallies", "transforms"),
+    *("constants", "design", "equations", "errors", "failures", "hdi", "kernels", "model", "outages", "priors"),
+    *("problem", "quantities", "schema", "shapes", "sobol", "tallies", "transforms"),
 )
 # Executables of half a megabyte each that the folder keeps; the oldest are removed.
 KEPT = 64
@@ -92,12 +92,13 @@ def _writable_folder() -> Path | None:
 
 
 def run(function: Callable[..., Any], static: tuple[Any, ...], *arrays: Any) -> Any:
-    """Call a kernel, compiled once for arguments of these shapes.
+    """Call a kernel, compiled once for arguments of these shapes; on all devices of this process where they divide it.
 
     Parameters
     ----------
     function : callable
-        Traceable; its static arguments come first.
+        Traceable; its static arguments come first. An attribute ``division`` says how to divide the others, and then
+        the results, over one axis of devices, as a `jax.sharding.PartitionSpec` for each; one device runs it as it is.
     static : tuple
         Static arguments, hashable; their ``repr`` says what they are.
     *arrays
@@ -106,18 +107,49 @@ def run(function: Callable[..., Any], static: tuple[Any, ...], *arrays: Any) -> 
     import jax
 
     leaves, structure = jax.tree.flatten(arrays)
-    key = (function, static, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+    devices, division = jax.local_devices(), getattr(function, "division", None)
+    devices = tuple(devices) if division and len(devices) > 1 and _divides(len(devices), division[0], arrays) else ()
+    key = (function, static, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), devices)
     if key not in _memory:
         # One at a time: the threads of a run want the same one.
         with _lock:
             if key not in _memory:
-                lower = jax.jit(function, static_argnums=tuple(range(len(static)))).lower
+                called = functools.partial(function, *static)
+                if devices:
+                    auto = (jax.sharding.AxisType.Auto,)
+                    mesh = jax.make_mesh((len(devices),), _axes(division), auto, devices=devices)
+                    inside, outside = division
+                    called = jax.shard_map(called, mesh=mesh, in_specs=inside, out_specs=outside, check_vma=False)
+                lower = jax.jit(called).lower
                 name = function.__name__
-                _memory[key] = _stored_or_made(name, repr((name, *key[1:])), lambda: lower(*static, *arrays).compile())
+                make = functools.partial(_stored_or_made, name, repr((name, *key[1:])), devices=devices)
+                _memory[key] = make(lambda: lower(*arrays).compile())
     return _memory[key](*arrays)
 
 
-def _stored_or_made(name: str, key: str, make: Callable[[], Any]) -> Any:
+def _axes(division: Any) -> tuple[str, ...]:
+    """Return the name of the axis of devices: the only one that is named."""
+    import jax
+
+    return tuple({name for spec in jax.tree.leaves(division, is_leaf=_is_spec) for name in spec if name})
+
+
+def _is_spec(part: Any) -> bool:
+    import jax
+
+    return isinstance(part, jax.sharding.PartitionSpec)
+
+
+def _divides(devices: int, specs: Any, arrays: Any) -> bool:
+    """Whether every axis that is divided has the same length on all devices."""
+    import jax
+
+    of_leaves = jax.tree.leaves(jax.tree.broadcast(specs, arrays, is_leaf=_is_spec), is_leaf=_is_spec)
+    pairs = zip(of_leaves, jax.tree.leaves(arrays), strict=True)
+    return all(leaf.shape[axis] % devices == 0 for spec, leaf in pairs for axis, name in enumerate(spec) if name)
+
+
+def _stored_or_made(name: str, key: str, make: Callable[[], Any], devices: tuple[Any, ...] = ()) -> Any:
     global compilations
     import jax
 
@@ -129,7 +161,7 @@ def _stored_or_made(name: str, key: str, make: Callable[[], Any]) -> Any:
         compilations += 1
         return make()
     path = folder / f"{name}-{hashlib.sha256((key + _environment()).encode()).hexdigest()[:32]}"
-    found = _read(path)
+    found = _read(path, devices)
     if found is None:
         compilations += 1
         found = make()
@@ -163,8 +195,8 @@ def _processor() -> str:
         return platform.processor()
 
 
-def _read(path: Path) -> Any:
-    """Load an executable; None when there is none, or none that can be used."""
+def _read(path: Path, devices: tuple[Any, ...] = ()) -> Any:
+    """Load an executable, for the first device unless others are named; None when there is none, or none to be used."""
     from jax.experimental import serialize_executable
 
     try:
@@ -174,7 +206,8 @@ def _read(path: Path) -> Any:
             return None
         import jax
 
-        return serialize_executable.deserialize_and_load(*pickle.loads(stored), execution_devices=jax.devices()[:1])
+        devices = devices or jax.local_devices()[:1]
+        return serialize_executable.deserialize_and_load(*pickle.loads(stored), execution_devices=devices)
     except Exception:  # whatever is wrong with it, it can be made again
         return None
 

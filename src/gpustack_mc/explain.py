@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import chain, notation, summarizing
+from gpustack_mc import chain, hdi, notation, summarizing
 from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 
@@ -60,6 +60,7 @@ def explain(tree: "xr.DataTree", output: str | None = None, found: dict[str, Any
         "description": BY_NAME[output].description,
         "scope": BY_NAME[output].scope,
         "basis": found["basis"],
+        "interval": found["interval"],
         "steps": [_step(tree, step, output, found) for step in chain.steps_to(output, follows)],
         "inputs": [_input(key, found["inputs"][key], indices) for key in dict.fromkeys(keys)],
     }
@@ -177,7 +178,7 @@ def text(found: dict[str, Any], width: int | None = None) -> str:
         lines += [_filled(f"     {step['name']} = {_value(step)}{share}", width, 9)]
         if step["assumes"]:
             lines += [_filled(f"     {step['assumes']}", width, 5)]
-    lines += ["", _filled("From what (median and 90% interval; share alone; origin)", width)]
+    lines += ["", _filled(f"From what (median and 90% {hdi.NAMES[found['interval']]}; share alone; origin)", width)]
     rows = [(notation.plain(item["symbol"]), item["name"], _value(item), _share(item["share"]), item) for item in
             sorted(found["inputs"], key=lambda item: -(item["share"] or 0))]  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(4)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gpustack_mc import forest, pages, panels
+from gpustack_mc import forest, hdi, pages, panels
 from gpustack_mc.forest import HIGH, LOW, MEDIAN, Row
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.summarizing import HEADLINE, OTHER_OWNERSHIP
@@ -23,13 +23,11 @@ SENSITIVITY_ROWS = 12
 # A sentence with more numbers than this is not listened to.
 _SPOKEN = 9
 
-_QUANTILES = ("q0.05", "q0.25", "q0.5", "q0.75", "q0.95")
-
 Which = Literal["outputs", "inputs", "sensitivity"]
 
 
 def interval_plot(tree: "xr.DataTree", layout: forest.Layout = forest.WIDE) -> "Figure":
-    """Draw median, 50% and 90% equal-tailed interval of the main outputs, with published figures as marks.
+    """Draw median, 50% and 90% interval of the main outputs, with published figures as marks.
 
     Parameters
     ----------
@@ -44,15 +42,16 @@ def interval_plot(tree: "xr.DataTree", layout: forest.Layout = forest.WIDE) -> "
     matplotlib.figure.Figure
         Not known to pyplot. Outputs without spread are named in the caption.
     """
-    said = "Outputs: median, 50% and 90% equal-tailed intervals, each row relative to its own median"
+    what = hdi.PLURALS[hdi.kind_of(tree.attrs)]
+    said = f"Outputs: median, 50% and 90% {what}, each row relative to its own median"
     if not layout.labels:
-        said = "Equal-tailed intervals, each relative to its own median"
+        said = f"{what[0].upper()}{what[1:]}, each relative to its own median"
     nothing = "No output varies: every input that matters is fixed."
     return forest.forest(_output_rows(tree), tree, said, nothing, layout)
 
 
 def input_plot(tree: "xr.DataTree") -> "Figure":
-    """Draw median, 50% and 90% equal-tailed interval of the inputs that vary, widest first, with unit and origin.
+    """Draw median, 50% and 90% interval of the inputs that vary, widest first, with unit and origin.
 
     Parameters
     ----------
@@ -64,7 +63,8 @@ def input_plot(tree: "xr.DataTree") -> "Figure":
     matplotlib.figure.Figure
     """
     rows = sorted(_input_rows(tree), key=_relative_width, reverse=True)
-    said = "Inputs, widest first: median, 50% and 90% equal-tailed intervals, each row relative to its own median"
+    what = hdi.PLURALS[hdi.kind_of(tree.attrs)]
+    said = f"Inputs, widest first: median, 50% and 90% {what}, each row relative to its own median"
     return forest.forest(rows, tree, said, "No input varies: every input is fixed.")
 
 
@@ -122,7 +122,8 @@ def alt_text(tree: "xr.DataTree", which: Which) -> str:
         return f"Interval plot of the {which} of {name}, empty because none of them varies."
     said = [f"{r.key} {r.text(MEDIAN)} ({r.text(LOW)} to {r.text(HIGH)})" for r in drawn[:_SPOKEN]]
     said += [f"and {len(drawn) - _SPOKEN} more"] if len(drawn) > _SPOKEN else []
-    return f"Interval plot of the {which} of {name}, median and 90% interval: {'; '.join(said)}."
+    what = hdi.NAMES[hdi.kind_of(tree.attrs)]
+    return f"Interval plot of the {which} of {name}, median and 90% {what}: {'; '.join(said)}."
 
 
 # ---- from the tree to rows ---------------------------------------------------------------------------------------
@@ -143,8 +144,9 @@ def _input_rows(tree: "xr.DataTree") -> list[Row]:
 
 def _row(tree: "xr.DataTree", group: str, key: str, published: dict[str, Any]) -> Row:
     statistics, attrs = tree["statistics"]["value"].sel(variable=key), tree[group][key].attrs
-    values = statistics.sel(statistic=list(_QUANTILES)).values
-    errors = statistics.sel(statistic=[f"{name}_error" for name in _QUANTILES]).values
+    names = hdi.FIVE[hdi.kind_of(tree.attrs)]
+    values = statistics.sel(statistic=list(names)).values
+    errors = statistics.sel(statistic=[f"{name}_error" for name in names]).values
     spread, middle = float(statistics.sel(statistic="sd")), float(statistics.sel(statistic="mean"))
     notes = [readable_unit(attrs["units"]), *(attrs[k] for k in ("origin", "scope") if k in attrs)]
     notes += [", ".join(attrs[k] for k in ("carbon_accounting", "carbon_basis"))] if "carbon_basis" in attrs else []

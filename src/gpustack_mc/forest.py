@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc import formatting, pages
+from gpustack_mc import formatting, hdi, pages
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -109,7 +109,7 @@ def forest(rows: Sequence[Row], tree: "xr.DataTree", said: str, nothing: str, la
             return pages.message(header, said, _forest_caption(rows), layout.width, layout.margin)
         spans, limits = _spans(drawn, layout.room)
         caption = _forest_caption(rows, far=any(span.shape in ("<", ">") for span in spans))
-        return _draw_forest(drawn, spans, limits, header, caption, layout)
+        return _draw_forest(drawn, spans, limits, header, caption, layout, hdi.NAMES[hdi.kind_of(tree.attrs)])
 
 
 def _forest_caption(rows: Sequence[Row], far: bool = False) -> str:
@@ -131,7 +131,7 @@ def _forest_caption(rows: Sequence[Row], far: bool = False) -> str:
 
 
 def _draw_forest(rows: Sequence[Row], spans: Sequence[_Span], limits: tuple[float, float], header: Sequence[str],
-                 caption: str, layout: Layout) -> "Figure":  # fmt: skip
+                 caption: str, layout: Layout, what: str) -> "Figure":  # fmt: skip
     legend, foot = (0.42 if layout.labels else 0.6), 0.5
     height = len(rows) * layout.row
     figure, top = pages.make_page(layout.width, header, legend + height + foot, caption, layout.margin)
@@ -149,7 +149,7 @@ def _draw_forest(rows: Sequence[Row], spans: Sequence[_Span], limits: tuple[floa
     for i, (row, span) in enumerate(zip(rows, spans, strict=True)):
         per_inch = (limits[1] - limits[0]) / layout.room
         _row_texts(forest, float(places[i]), row, span, limits, per_inch, pages.BAND if i % 2 == 0 else "white")
-    _forest_legend(figure, top, any(row.published is not None for row in rows), layout)
+    _forest_legend(figure, top, any(row.published is not None for row in rows), layout, what)
     return figure
 
 
@@ -338,14 +338,14 @@ def _row_texts(
     write(centre, row.published_text, (0, -12), "center", fontsize=7.5, color=pages.PUBLISHED)
 
 
-def _forest_legend(figure: "Figure", top: float, published: bool, layout: Layout) -> None:
+def _forest_legend(figure: "Figure", top: float, published: bool, layout: Layout, what: str) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
         Line2D([], [], linestyle="none", marker="o", markersize=4.5, markerfacecolor="white",
                markeredgecolor=pages.BLUE, markeredgewidth=1.4, label="median"),
-        Line2D([], [], color=pages.BLUE, linewidth=5.5, solid_capstyle="butt", label="50% interval"),
-        Line2D([], [], color=pages.BLUE, linewidth=1.3, solid_capstyle="butt", label="90% interval"),
+        Line2D([], [], color=pages.BLUE, linewidth=5.5, solid_capstyle="butt", label=f"50% {what}"),
+        Line2D([], [], color=pages.BLUE, linewidth=1.3, solid_capstyle="butt", label=f"90% {what}"),
     ]  # fmt: skip
     if published:
         handles.append(Line2D([], [], linestyle="none", marker="D", markersize=6.5, color=pages.VERMILLION,

@@ -44,6 +44,8 @@ def simulate(
     with_sensitivity: bool = True,
     progress: Callable[[float], None] = lambda share: None,
     precision: Precision = "float64",
+    with_hdi: bool = False,
+    resamples: int = 0,
 ) -> Simulation:
     """Propagate a problem.
 
@@ -59,6 +61,10 @@ def simulate(
     precision : {"float64", "float32"}
         Of the model; sums over draws are float64 in both. float32 is used only where it agrees with float64 on the
         first points, and `Simulation.precision` says what was used.
+    with_hdi : bool
+        Whether to find highest-density intervals too.
+    resamples : int
+        Of a bootstrap over points for the intervals of indices; with 0 they come from the replicates.
 
     Returns
     -------
@@ -70,7 +76,7 @@ def simulate(
         An output is not finite for some draws; the message says which and why.
     """
     with jax.enable_x64(True):
-        return sampler(problem, design, with_sensitivity, progress, precision).simulation()
+        return sampler(problem, design, with_sensitivity, progress, precision, with_hdi, resamples).simulation()
 
 
 def sampler(
@@ -79,13 +85,18 @@ def sampler(
     with_sensitivity: bool = True,
     progress: Callable[[float], None] = lambda share: None,
     precision: Precision = "float64",
+    with_hdi: bool = False,
+    resamples: int = 0,
 ) -> Sampler:
     """Return what makes a simulation, in float32 only where that agrees; for use inside ``jax.enable_x64(True)``."""
-    exact = Sampler(problem, design, with_sensitivity, progress)
+    made = functools.partial(
+        Sampler, problem, design, with_sensitivity, progress, with_hdi=with_hdi, resamples=resamples
+    )
+    exact = made()
     if precision == "float64":
         return exact
-    single = Sampler(problem, design, with_sensitivity, progress, precision)
-    return single if _agree(*(made.propagate(0, 0, min(design.length, PILOT)) for made in (single, exact))) else exact
+    single = made(precision=precision)
+    return single if _agree(*(each.propagate(0, 0, min(design.length, PILOT)) for each in (single, exact))) else exact
 
 
 def _agree(single: np.ndarray, exact: np.ndarray) -> bool:

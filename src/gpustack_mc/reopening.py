@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from gpustack_mc import storage
+from gpustack_mc import hdi, storage
 from gpustack_mc.conditions import OPERATORS
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.problem import QUESTIONS, Term
@@ -322,11 +322,14 @@ def _missing_statistic(tree: xr.DataTree) -> str:
         return "its statistics"
     wanted = {*map(str, tree["prior"].data_vars), *map(str, tree["prior_predictive"].data_vars)}
     held, told = ([str(name) for name in statistics[dim].values] for dim in ("variable", "statistic"))
+    names = [*_SUMMARIES]
+    if hdi.kind_of(tree.attrs) == "hdi":
+        names += [f"{name}{end}" for name in hdi.STATISTICS for end in ("", "_error")]
     unique = len(set(held)) == len(held) and len(set(told)) == len(told)
-    if not unique or not wanted <= set(held) or not set(_SUMMARIES) <= set(told):
+    if not unique or not wanted <= set(held) or not set(names) <= set(told):
         return "its statistics"
     # An error is unknown where there is one replicate; a quantile never is.
-    known = [name for name in _SUMMARIES if not name.endswith("_error")]
+    known = [name for name in names if not name.endswith("_error")]
     found = statistics["value"].sel(variable=sorted(wanted), statistic=known)
     return "" if bool(np.isfinite(found.values).all()) else "its statistics"
 

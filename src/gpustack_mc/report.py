@@ -21,6 +21,7 @@ from gpustack_mc import (
     figures,
     forest,
     formatting,
+    hdi,
     notation,
     pages,
     strips,
@@ -101,6 +102,7 @@ def render(template: str, shown: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["interval_name"] = hdi.NAMES["equal-tailed"]
     environment.filters["web"] = web_address
     environment.filters["lower_first"] = summarizing.lower_first
     return environment.get_template(template).render(shown)
@@ -133,6 +135,7 @@ def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure | None
         "not_included": summarizing.NOT_INCLUDED,
         "programme": _programme(found, ownership),
         "reproduce": _reproduce(tree, found),
+        "interval_name": hdi.NAMES[found["interval"]],
         "interactive": None,
     }
 
@@ -201,7 +204,7 @@ def _published(found: dict[str, Any]) -> list[dict[str, Any]]:
                 "value": _exact(figure["value"], name),
                 "interval": summarizing.with_interval(entry),
                 "inside": figure["inside_interval_90"],
-                "verdict": answering.verdict_of(figure["inside_interval_90"], entry["sd"] == 0),
+                "verdict": answering.verdict_of(figure["inside_interval_90"], entry["sd"] == 0, found["interval"]),
                 "why": figure["outside"] if not figure["inside_interval_90"] else "",
                 "source": figure["source"],
                 "url": figure["url"],
@@ -379,6 +382,7 @@ def _reproduce(tree: "xr.DataTree", found: dict[str, Any]) -> dict[str, Any]:
     options = "".join(f" --set {shlex.quote(override)}" for override in _overrides(attrs.get("overrides")))
     options += " --priors my-priors" if attrs.get("pack_sha256") else ""
     options += "" if attrs["design"] == "sobol" else f" --design {attrs['design']}"
+    options += "" if found["interval"] == "equal-tailed" else f" --interval {found['interval']}"
     return {
         "command": f"gpustack-mc run scenario.yaml --seed {found['seed']} --samples {found['samples']}{options}",
         "scenario": str(attrs.get("scenario_file", attrs["scenario"])),

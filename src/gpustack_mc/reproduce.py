@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 
-from gpustack_mc import catalog, pack, yamlfile
+from gpustack_mc import catalog, hdi, pack, yamlfile
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.problem import Problem
@@ -130,7 +130,7 @@ def _simulated(problem: Problem, design: Design, tree: "xr.DataTree", path: Path
     if precision not in get_args(Precision):
         raise _damaged(path, "its precision")
     with jax.enable_x64(True):
-        made = sampler(problem, design, precision=precision)
+        made = sampler(problem, design, precision=precision, with_hdi=hdi.kind_of(tree.attrs) == "hdi")
         if "sensitivity" in tree.children:
             made.lengthen(design.samples, int(tree["sensitivity"].attrs["samples"]) // design.replicates)
         return made.simulation()

@@ -23,7 +23,6 @@ from gpustack_mc.propagation import Sensitivity, Simulation
 from gpustack_mc.quantities import BY_NAME, Quantity
 from gpustack_mc.spent import parts
 from gpustack_mc.tables import AnyTree, Table, Tree, tables_of
-from gpustack_mc.tallies import STATISTICS
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -54,7 +53,8 @@ def to_tree(simulation: Simulation) -> Tree:
     Returns
     -------
     Tree
-        Root attributes: ``gpustack_mc_schema``, ``name``, ``seed``, ``samples``, ``design``, ``precision``, ``draws``,
+        Root attributes: ``gpustack_mc_schema``, ``name``, ``seed``, ``samples``, ``design``, ``precision``,
+        ``interval`` (of which kind are told), ``draws``,
         ``scenario`` (its YAML text with what was laid over it), ``scenario_sha256``, ``scenario_file`` (the text
         alone), ``overrides``, ``pack_sha256``, ``versions``, ``basis``, ``questions``, ``published``,
         ``conditioned_on``, the last five as JSON, because netCDF attributes hold no mappings.
@@ -153,6 +153,7 @@ def _root_attributes(simulation: Simulation) -> dict[str, Any]:
         "design": design.method,
         "replicates": design.replicates,
         "precision": simulation.precision,
+        "interval": "hdi" if len(simulation.output_statistics.densest) else "equal-tailed",
         "draws": simulation.kept,
         "scenario": problem.text,
         "scenario_sha256": problem.digest,
@@ -248,7 +249,7 @@ def _statistics(simulation: Simulation) -> Table:
     about = "over all draws; *_error is the Monte Carlo standard error, from independent replicates of the design"
     return Table(
         {"value": (("variable", "statistic"), rows.T, {}), "units": (("variable",), units, {})},
-        coords={"variable": keys, "statistic": list(STATISTICS)},
+        coords={"variable": keys, "statistic": list(simulation.output_statistics.names)},
         attrs={"comment": about},
     )
 
@@ -266,7 +267,9 @@ def _sensitivity(found: Sensitivity, problem: Problem) -> Table:
     data["status"] = (("scale", "output"), status, {})
     attributes = {
         "samples": found.samples,
-        "interval": "90% t-interval from independent replicates of the design",
+        "interval": f"90% percentile interval of a bootstrap over points, {found.resamples} resamples"
+        if found.resamples
+        else "90% t-interval from independent replicates of the design",
         "estimators": "S1 Saltelli et al. 2010, ST Jansen 1999",
     }
     if problem.correlated:

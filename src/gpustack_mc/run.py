@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpustack_mc import constants, drivers, reliability, storage
+from gpustack_mc import constants, drivers, hdi, reliability, storage
 from gpustack_mc.conditions import Gate, outputs_listed, parse_condition, parse_gate, subject
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, option_place
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 FEWEST_SAMPLES = 256
 # More would take hours and no output is known better than by a billion samples.
 MOST_SAMPLES = 2**30
-# Doubling starts here: a shorter design would be compiled for each of its lengths, and takes no less time.
-FIRST_SETTLING = 2**16
+# Of a bootstrap, as other packages have it.
+RESAMPLES = 100
 # What one core draws in a second, in float64; to say how long more would take.
 SAMPLES_PER_CORE_SECOND = 500_000
 # Pictures by file name, and the module and function that draw each.
@@ -85,6 +85,8 @@ def run_scenario(
     with_split: bool = False,
     precision: Precision = "float64",
     tolerance: float | None = None,
+    interval: hdi.Kind = "equal-tailed",
+    with_bootstrap: bool = False,
 ) -> Done:
     """Run a scenario and write ``result.nc``, ``summary.json``, pictures and report, all of them or none.
 
@@ -121,6 +123,10 @@ def run_scenario(
         Of the model, see `gpustack_mc.propagation.simulate`.
     tolerance : float, optional
         Double `samples` until all has settled to this, see `gpustack_mc.settling`.
+    interval : {"equal-tailed", "hdi"}
+        Which intervals are told; a result with highest-density ones holds the quantiles too.
+    with_bootstrap : bool
+        Whether the intervals of indices come from a bootstrap over points, see `gpustack_mc.sobol.bootstrapped`.
 
     Raises
     ------
@@ -128,8 +134,6 @@ def run_scenario(
         Bad input, or results that cannot be written.
     """
     _require_sound(samples, method, tolerance)
-    if tolerance is not None:
-        samples = max(samples, FIRST_SETTLING)
     problem, gates = _asked(load_scenario(source, overrides, calibration), ask, fail_if)
     shown = outputs_listed(outputs, problem.outputs)
     if pictures and problem.file.reliability is not None:
@@ -143,7 +147,10 @@ def run_scenario(
         if design.samples != samples:
             note = f"{samples:,} samples are rounded up to {design.samples:,}, as {method} points need"
             problem = problem._replace(notes=(*problem.notes, note))
-        sampled = functools.partial(_simulated, problem, design, progress, precision, tolerance)
+        sampled = functools.partial(
+            _simulated, problem, design, tolerance, progress=progress, precision=precision,
+            with_hdi=interval == "hdi", resamples=RESAMPLES * with_bootstrap,
+        )  # fmt: skip
         done = _run(problem, folder, sampled, pictures, with_report, with_files, with_split)
     except BaseException:
         if made:
@@ -186,19 +193,23 @@ def _require_sound(samples: int, method: str, tolerance: float | None) -> None:
         raise InputError("bad-tolerance", found, "Use --design sobol.")
 
 
-def _simulated(
-    problem: Problem, design: Design, progress: Callable[[float], None], precision: Precision, tolerance: float | None
-) -> Simulation:
-    """Sample, and note in the result what a precision or a tolerance came to."""
+def _simulated(problem: Problem, design: Design, tolerance: float | None, **options: Any) -> Simulation:
+    """Sample, and note in the result what the options came to."""
     if tolerance is None:
-        found, notes = simulate(problem, design, progress=progress, precision=precision), ()
+        found, notes = simulate(problem, design, **options), ()
     else:
         from gpustack_mc.settling import simulate_until
 
-        found, reached = simulate_until(problem, design, tolerance, progress=progress, precision=precision)
+        found, reached = simulate_until(problem, design, tolerance, **options)
         notes = (reached.note(),)
-    if found.precision != precision:
-        notes += (f"{precision} differs from {found.precision} on this scenario, so {found.precision} was used",)
+    if found.precision != options["precision"]:
+        used = f"{options['precision']} differs from {found.precision} on this scenario, so {found.precision} was used"
+        notes += (used,)
+    if options["resamples"]:
+        notes += (
+            f"intervals of Sobol' indices are those of a bootstrap over points ({options['resamples']} resamples), "
+            "which knows nothing of how evenly Sobol' points lie",
+        )
     return found._replace(problem=problem._replace(notes=(*problem.notes, *notes)))
 
 

@@ -4,6 +4,7 @@ A design may be taken further: the points that are there stay, and what was comp
 """
 
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
-from gpustack_mc import compilation, kernels, priors, sobol
+from gpustack_mc import compilation, hdi, kernels, priors, sobol
 from gpustack_mc.design import Design, cells
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import Problem
@@ -26,8 +27,17 @@ KEPT_DRAWS = 2**17
 # Points of each replicate that also run pick-freeze; the error of an index is then far below what is printed.
 ANALYSED_POINTS = 2**14
 CHUNK = 2**12
+# A design that is taken further runs in pieces as long as it was at first, up to so many; then in longer ones, for
+# which the kernels are compiled again.
+PIECES = 2**4
 STREAM_CHUNK = 2**16
 MOST = 1e150
+# Keeps the resamples apart from all other random numbers of a seed.
+_BOOTSTRAP = 0x424F_4F54
+# Poisson numbers of mean 1 by their probability, to 1 in 65,536.
+_POISSON = np.searchsorted(
+    np.cumsum([math.exp(-1) / math.factorial(k) for k in range(9)]), (np.arange(2**16) + 0.5) / 2**16
+).astype(np.uint8)
 
 
 class Sensitivity(NamedTuple):
@@ -41,12 +51,15 @@ class Sensitivity(NamedTuple):
         Arrays of shape (blocks, outputs).
     samples : int
         Base sample size.
+    resamples : int
+        Of the bootstrap that the intervals come from; 0 where they come from the replicates.
     """
 
     blocks: tuple[str, ...]
     raw: sobol.Indices
     log: sobol.Indices
     samples: int
+    resamples: int = 0
 
 
 class Simulation(NamedTuple):
@@ -121,6 +134,10 @@ class Sampler:
         Only these; all of the problem when omitted. A `Simulation` needs all.
     logs : bool
         Whether indices of the logarithms of the outputs are wanted too. A `Sensitivity` needs them.
+    with_hdi : bool
+        Whether highest-density intervals are wanted too.
+    resamples : int
+        Of a bootstrap over points for the intervals of indices; with 0 they come from the replicates.
     """
 
     def __init__(
@@ -132,7 +149,11 @@ class Sampler:
         precision: Precision = "float64",
         outputs: Sequence[str] | None = None,
         logs: bool = True,
+        with_hdi: bool = False,
+        resamples: int = 0,
     ):
+        self.resamples = resamples
+        self.with_hdi = with_hdi
         self.problem, self.design, self.progress, self.precision = problem, design, progress, precision
         self.shape, arrays = shape_of(problem)
         if outputs is not None:
@@ -151,7 +172,7 @@ class Sampler:
         self.dimensions = [dimension(problem.inputs[key], problem) for key in self.names]
         self.blocks = blocks_of(self.shape, problem.correlation)
         self.masks = np.array([[key in block for key in self.names] for block in self.blocks])
-        length = design.length
+        length = self.shortest = design.length
         self.kept = min(length, KEPT_DRAWS // design.replicates)
         self.analysed = min(length, ANALYSED_POINTS) if with_sensitivity and self.names else 0
         # Of each replicate: draws, and the centre of its sums with these; then how many points they come from.
@@ -249,9 +270,16 @@ class Sampler:
         self.each_replicate(functools.partial(self.first_points, self.covered, stop))
         self.covered = stop
 
+    def piece(self, last: int) -> int:
+        """Points of a replicate to run at once when so many are wanted in all."""
+        size = min(self.shortest, CHUNK)
+        while size < CHUNK and last > PIECES * size:
+            size = min(size * PIECES, CHUNK)
+        return size
+
     def first_points(self, first: int, last: int, replicate: int) -> None:
         """Keep draws and pick-freeze sums of some points of one replicate."""
-        for start, stop in chunks_of(first, last, CHUNK):
+        for start, stop in chunks_of(first, last, self.piece(last)):
             if start < self.analysed:
                 found = self.analyse(replicate, start, stop)
                 draws = np.asarray(found.draws, dtype=float)
@@ -267,21 +295,43 @@ class Sampler:
     def analyse(self, replicate: int, start: int, stop: int) -> kernels.PickFreeze:
         """Draws and pick-freeze sums at some points of one replicate."""
         a, b = (self.cells(replicate, start, stop, block) for block in (0, 1))
-        found = compilation.run(kernels.analyse, (self.shape, self.logs), self.arrays, self.cholesky, a, b, self.masks)
-        return jax.tree.map(np.asarray, found)
+        given = (self.arrays, self.cholesky, a, b, self.masks, self.weights(replicate, start, a))
+        found = jax.tree.map(np.asarray, compilation.run(kernels.analyse, (self.shape, self.logs), *given))
+        if not self.resamples:
+            return found
+        # Resamples after the chunks, as the sums of several replicates have them.
+        base, swap = (
+            type(sums)(*(np.moveaxis(part, -1, 1) if part.ndim > 2 else part for part in sums))
+            for sums in (found.base, found.swap)
+        )
+        return found._replace(base=base, swap=swap, centre=found.centre[:, None], scale=found.scale[:, None])
+
+    def weights(self, replicate: int, start: int, cells: kernels.Cells) -> np.ndarray | None:
+        """How often each point of a replicate counts in each resample: a Poisson number of mean 1.
+
+        Independent numbers resample as a bootstrap does, whatever the chunks (Chamandy, Muralidharan, Najmi and Naidu
+        2012, Estimating uncertainty for massive data streams, Google research).
+        """
+        if not self.resamples:
+            return None
+        shape = (cells.bases.shape[1], self.resamples, cells.run.shape[1])
+        random = np.random.default_rng([self.design.seed, _BOOTSTRAP, replicate, start])
+        return _POISSON[random.integers(0, len(_POISSON), shape, np.uint16)]
 
     def add_sums(self, replicate: int, found: kernels.PickFreeze) -> None:
         """Add the sums of all chunks to those of the replicate, which count from the centre of its first chunk."""
         centre, scale = found.centre.astype(float), found.scale.astype(float)
         known = self.sums[replicate]
-        to = known[0] if known else centre[0]
+        to = known[0] if known else centre.reshape(-1, centre.shape[-1])[0]
         new = (sobol.added_up([part]) for part in sobol.recentred(found.base, found.swap, centre, scale, to))
         self.sums[replicate] = (to, *(map(sobol.add_sums, known[1:], new) if known else new))
 
     def indices(self) -> Sensitivity:
         """Indices of outputs and of their logarithms, from the sums of all replicates."""
         names = tuple("+".join(block) for block in self.blocks)
-        return Sensitivity(names, *self.scales(), samples=self.analysed * self.design.replicates)
+        return Sensitivity(
+            names, *self.scales(), samples=self.analysed * self.design.replicates, resamples=self.resamples
+        )
 
     def scales(self) -> list[sobol.Indices]:
         """Indices of the outputs, and of their logarithms where these are wanted."""
@@ -295,7 +345,8 @@ class Sampler:
             cut_base = base._replace(**{f: getattr(base, f)[..., columns] for f in ("linear", "square", "nonfinite")})
             cut_swap = type(swap)(*(part[..., columns] for part in swap))
             floor = (4 * spacing * to[columns]) ** 2
-            scales.append(sobol.indices(cut_base, cut_swap, floor=floor, precision=spacing))
+            indices = sobol.bootstrapped if self.resamples else sobol.indices
+            scales.append(indices(cut_base, cut_swap, floor=floor, precision=spacing))
         return scales
 
     def exact(self, draws: np.ndarray) -> Statistics:
@@ -305,7 +356,7 @@ class Sampler:
             own = draws[:, replicate * self.kept : (replicate + 1) * self.kept]
             return Part(own, np.sort(own, axis=1))
 
-        return exact(draws, self.each_replicate(part))
+        return exact(draws, self.each_replicate(part), self.with_hdi)
 
     def streamed(self, draws: np.ndarray) -> Statistics:
         """Summaries over all points of a design too long to keep."""
@@ -314,8 +365,12 @@ class Sampler:
             self.tallies = [Tally(len(draws), len(self.shape.outputs)) for _ in range(self.design.replicates)]
         self.each_replicate(functools.partial(self.tally, self.counted, self.design.length))
         self.counted = self.design.length
-        of_inputs = [priors.quantiles(self.problem.inputs[key].marginal, PROBABILITIES) for key in self.names]
-        return from_tallies(self.tallies, self.grid, np.array(of_inputs).reshape(-1, len(PROBABILITIES)).T)
+        marginals = [functools.partial(priors.quantiles, self.problem.inputs[key].marginal) for key in self.names]
+        of_inputs = np.array([quantiles(PROBABILITIES) for quantiles in marginals]).reshape(-1, len(PROBABILITIES)).T
+        if not self.with_hdi:
+            return from_tallies(self.tallies, self.grid, of_inputs)
+        densest = np.array([hdi.of_quantile_function(quantiles) for quantiles in marginals])
+        return from_tallies(self.tallies, self.grid, of_inputs, densest.reshape(-1, len(hdi.STATISTICS)).T)
 
     def tally(self, first: int, last: int, replicate: int) -> None:
         """Count some points of one replicate."""

@@ -23,7 +23,9 @@ from gpustack_mc.second_order import second_order
 from gpustack_mc.shapley import shapley_effects
 from gpustack_mc.tornado import tornado
 
-SAMPLES = (1024, 2**20)
+SAMPLES = (1024, 2**24)
+# Draws that regions, intervals and the choice of a scale are read from; sums go over all samples, chunk by chunk.
+KEPT_DRAWS = 2**18
 # The region that is described when the scenario states no limit of an output: its largest tenth.
 TAIL = 0.9
 # Interactions are sought among inputs whose total index exceeds their first-order index by this.
@@ -178,10 +180,11 @@ class _Analysis:
         self.correlated = [cube.names[i] for i in correlated if cube.copula.divides(np.arange(len(cube.names)) == i)]
 
     def draws(self) -> tuple[np.ndarray, np.ndarray]:
-        """All draws of the inputs and the outputs, replicates one after the other."""
+        """Draws of the inputs and the outputs, the first `KEPT_DRAWS`, replicates one after the other."""
 
         def replicate(number: int) -> tuple[np.ndarray, np.ndarray]:
-            runs = [self.cube.run(sample(self.cube, self.design, number, *ends)) for ends in chunks(self.design)]
+            ends = chunks(self.design, KEPT_DRAWS // self.design.replicates)
+            runs = [self.cube.run(sample(self.cube, self.design, number, *some)) for some in ends]
             return tuple(np.concatenate(part, axis=1) for part in zip(*runs, strict=True))
 
         return tuple(np.concatenate(part, axis=1) for part in zip(*each_replicate(self.design, replicate), strict=True))

@@ -59,6 +59,8 @@ def simulate_until(
     most: int = MOST_SAMPLES,
     progress: Callable[[float], None] = lambda share: None,
     precision: Precision = "float64",
+    with_hdi: bool = False,
+    resamples: int = 0,
 ) -> tuple[Simulation, Reached]:
     """Propagate a problem on a design, and on one twice as long until all has settled; no point runs twice.
 
@@ -72,7 +74,7 @@ def simulate_until(
         Largest half width of the 90% intervals that is wanted, see `Reached`; above 0.
     most : int
         Samples beyond which it is not doubled.
-    progress, precision
+    progress, precision, with_hdi, resamples
         As for `gpustack_mc.propagation.simulate`.
 
     Returns
@@ -88,7 +90,7 @@ def simulate_until(
     if design.method == "lhs" or design.replicates < 2:
         raise ValueError("only Sobol' points and plain Monte Carlo in two or more replicates can be taken further")
     with jax.enable_x64(True):
-        made = propagation.sampler(problem, design, True, progress, precision)
+        made = propagation.sampler(problem, design, True, progress, precision, with_hdi, resamples)
         made.lengthen(design.samples, design.length)
         while True:
             found = made.simulation()

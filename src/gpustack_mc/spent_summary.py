@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpustack_mc import hdi
 from gpustack_mc.sobol import replicate_error
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ def _part(tree: "xr.DataTree", part: str, name: str) -> dict[str, Any]:
     by_replicate = np.quantile(values.reshape(int(tree.attrs["replicates"]), -1), (0.05, 0.5, 0.95), axis=1)
     errors = [_finite(replicate_error(row)) if len(row) > 1 else None for row in by_replicate]
     low, quarter, middle, three, high = (float(q) for q in np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)))
+    if hdi.kind_of(tree.attrs) == "hdi":
+        quarter, three, low, high = map(float, hdi.of_sorted(np.sort(values)[None])[:, 0])
+        own = np.sort(values.reshape(int(tree.attrs["replicates"]), -1), axis=1)
+        errors[::2] = map(_finite, hdi.error(hdi.of_sorted(own).T)[2:])
     fixed = bool(values.min() == values.max())
     return {
         "unit": tree[part][name].attrs["units"],

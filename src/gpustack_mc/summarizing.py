@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpustack_mc import answering, drivers, formatting, reliability, site_inputs
+from gpustack_mc import answering, drivers, formatting, hdi, reliability, site_inputs
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.spent_summary import running_job
 
@@ -68,7 +68,7 @@ def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
         "seed": int(attrs["seed"]),
         "samples": int(attrs["samples"]),
         "design": attrs["design"],
-        "interval": "equal-tailed",
+        "interval": hdi.kind_of(tree.attrs),
         "basis": json.loads(attrs["basis"]),
         "notes": [*json.loads(attrs["notes"]), *reliability.afterthoughts(tree)],
         "outputs": {
@@ -99,21 +99,25 @@ def _variable(tree: "xr.DataTree", group: str, key: Any) -> dict[str, Any]:
     got = {
         str(name): float(value) for name, value in zip(statistics["statistic"].values, statistics.values, strict=True)
     }
-    return {
+    low, quarter, _, three, high = hdi.FIVE[kind := hdi.kind_of(tree.attrs)]
+    found = {
         "unit": attrs["units"],
         "scope": attrs.get("scope", ""),
         "description": attrs["long_name"],
         "mean": got["mean"],
         "sd": got["sd"],
         "median": got["q0.5"],
-        "interval_50": [got["q0.25"], got["q0.75"]],
-        "interval_90": [got["q0.05"], got["q0.95"]],
+        "interval_50": [got[quarter], got[three]],
+        "interval_90": [got[low], got[high]],
         "monte_carlo_error": {
             "mean": _number(got["mean_error"]),
             "median": _number(got["q0.5_error"]),
-            "interval_90": [_number(got["q0.05_error"]), _number(got["q0.95_error"])],
+            "interval_90": [_number(got[f"{low}_error"]), _number(got[f"{high}_error"])],
         },
     }
+    if kind == "hdi":
+        found |= {"equal_tailed_50": [got["q0.25"], got["q0.75"]], "equal_tailed_90": [got["q0.05"], got["q0.95"]]}
+    return found
 
 
 def input_keys(tree: "xr.DataTree") -> list[str]:
@@ -209,7 +213,8 @@ def sentence(summary: dict[str, Any], ownership: str) -> str:
     else:
         money = f"{_spoken(outputs['cost_owned_usd'])} owned or {_spoken(outputs['cost_rented_usd'])} rented"
     fixed = outputs["training_days"]["sd"] == 0 and outputs["cost_owned_usd"]["sd"] == 0
-    ending = "every input is fixed, so there is no interval" if fixed else "90% intervals"
+    kind = "90% intervals" if summary["interval"] == "equal-tailed" else "90% HDI, the narrowest intervals"
+    ending = "every input is fixed, so there is no interval" if fixed else kind
     return f"{size} parameters on {formatting.count(tokens)} tokens with {count} {chip}: {time} and {money} ({ending})."
 
 
@@ -352,7 +357,8 @@ def _table(summary: dict[str, Any], ownership: str, style: Style, width: int) ->
 
 
 def _rows_of(table: Mapping[str, tuple[str, ...]], summary: dict[str, Any], width: int) -> list[tuple[str, ...]]:
-    rows = [("", "median", "50% interval", "90% interval")]
+    what = hdi.NAMES[summary["interval"]]
+    rows = [("", "median", f"50% {what}", f"90% {what}")]
     rows += [(label_of(name, summary), *cells) for name, cells in table.items()]
     if max(sum(len(cell) + 3 for cell in row) for row in rows) > width:
         rows = [(label, middle, most) for label, middle, _, most in rows]
@@ -373,7 +379,7 @@ def _running_lines(summary: dict[str, Any], ownership: str, style: Style, width:
     found = summary["running"]
     if found is None:
         return []
-    rows = [("of which", "spent so far", "remaining, median", "90% interval")]
+    rows = [("of which", "spent so far", "remaining, median", f"90% {hdi.NAMES[summary['interval']]}")]
     for name in _rows(summary, ownership):
         if name not in found["remaining"]:
             continue
@@ -425,7 +431,8 @@ def index_text(index: dict[str, Any]) -> str:
 
 
 def _assumption_lines(summary: dict[str, Any], style: Style, width: int) -> list[str]:
-    lines = ["", style("  what was assumed (median and 90% interval), and from where", dim=True)]
+    what = f"median and 90% {hdi.NAMES[summary['interval']]}"
+    lines = ["", style(f"  what was assumed ({what}), and from where", dim=True)]
     shown = {key: entry for key, entry in summary["inputs"].items() if entry["origin"] != "derived"}
     names = max(len(key) for key in shown)
     values = {key: with_interval(entry) for key, entry in shown.items()}

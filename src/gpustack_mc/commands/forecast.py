@@ -50,6 +50,15 @@ from gpustack_mc.errors import GpustackError
     show_default=True,
     help="float32 is two to three times faster for many samples; used only where it agrees with float64.",
 )
+@click.option(
+    "--interval",
+    type=click.Choice(["equal-tailed", "hdi"]),
+    default="equal-tailed",
+    show_default=True,
+    help="Intervals with equal tails, or the narrowest: highest-density intervals (HDI).",
+)
+@click.option("--bootstrap", is_flag=True,
+              help="Intervals of Sobol' indices from a bootstrap, as other packages have them.")  # fmt: skip
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder of the results [reports/<scenario>].")
 @click.option("--no-plots", is_flag=True, help="Draw no pictures and write no report, which holds them.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
@@ -74,6 +83,8 @@ def run(
     design: str,
     tolerance: float | None,
     precision: Literal["float64", "float32"],
+    interval: Literal["equal-tailed", "hdi"],
+    bootstrap: bool,
     out: Path | None,
     no_plots: bool,
     no_report: bool,
@@ -109,6 +120,8 @@ def run(
             with_split=variance_split,
             precision=precision,
             tolerance=tolerance,
+            interval=interval,
+            with_bootstrap=bootstrap,
         )
     if as_json:
         click.echo(json.dumps(done.summary, indent=2, allow_nan=False))
