@@ -8,8 +8,8 @@ With :math:`y = \log\frac{\delta}{h - \delta}` of row :math:`i` of team :math:`t
     e_i \sim N(0, \sigma_\mathrm{record}^2),
 
 sampled by `gpustack_mc.fits.hierarchy`; see `gpustack_mc.fits.evidence`. :math:`e` is there only for teams with several
-rows; the few asynchronous teams borrow from the spread of the others. :math:`h` is longer than anyone waits. A draw is a new team, :math:`\mu + \kappa_c + a`;
-where the way of saving is not known, both are equally likely.
+rows; the few asynchronous teams borrow from the spread of the others. :math:`h` is longer than anyone waits. A draw is
+a new team, :math:`\mu + \kappa_c + a`; where the way of saving is not known, both are equally likely.
 """
 
 from typing import Any
@@ -31,7 +31,8 @@ def records(rows: list[Row], settings: dict[str, Any]) -> list[evidence.Record]:
     """Times by team and way of saving; one team in two ways is two members."""
     return [
         evidence.Record(
-            _scale(settings).forward(float(row["value_s"])), f"{row['team']}, {row['kind']}", 1.0, row["id"], row["kind"]
+            _scale(settings).forward(float(row["value_s"])), f"{row['team']}, {row['kind']}", 1.0, row["id"],
+            row["kind"],
         )
         for row in rows
     ]  # fmt: skip

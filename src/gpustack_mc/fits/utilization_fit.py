@@ -116,6 +116,11 @@ def sample(
     seed : int
     start : mapping, optional
         From `utilization_start.read`: ends of chains to go on from, in as many chains.
+
+    Notes
+    -----
+    With ``most_samples`` in the settings, chains whose R-hat or effective size is not yet good go on for another
+    ``samples`` steps, to so many at most.
     """
     inverse_mass, begin = utilization_start.resume(start, data) if start else (None, None)
     kernel = _kernel(data, settings, inverse_mass)
@@ -126,14 +131,20 @@ def sample(
         state = jax.jit(lambda keys, z: kernel.init(keys, settings["warmup"], z, (keep,), {}))(keys, begin)
         length = math.gcd(settings["warmup"], settings["samples"], _HEEDED)
         go_on = jax.jit(lambda state: _moved(kernel, state, keep, length))
+        for _ in range(0, settings["warmup"], length):
+            state, _ = go_on(state)
         pieces, divergences = [], 0
-        for done in range(0, settings["warmup"] + settings["samples"], length):
-            state, (values, diverging) = go_on(state)
-            if done >= settings["warmup"]:
+        while True:
+            for _ in range(0, settings["samples"], length):
+                state, (values, diverging) = go_on(state)
                 pieces.append({name: np.asarray(value) for name, value in values.items()})
                 divergences += int(np.asarray(diverging).sum())
-    found = {name: np.swapaxes(np.concatenate([piece[name] for piece in pieces]), 0, 1) for name in pieces[0]}
-    return found, divergences
+            found = {name: np.swapaxes(np.concatenate([piece[name] for piece in pieces]), 0, 1) for name in pieces[0]}
+            have = len(pieces) * length
+            if have + settings["samples"] > settings.get("most_samples", have) or divergences:
+                return found, divergences
+            if not unhealthy(chain_checks.diagnostics(found, divergences)):
+                return found, divergences
 
 
 def _moved(kernel: NUTS, state: Any, keep: Any, length: int) -> tuple[Any, tuple[dict[str, Any], Any]]:
@@ -164,7 +175,7 @@ def fit(
         As in `sample`.
     """
     chains, divergences = sample(program.prepare(rows, settings), settings, seed, start)
-    total = settings["chains"] * settings["samples"]
+    total = int(np.prod(chains["run_sd"].shape))
     pick = np.linspace(0, total - 1, min(settings["draws"], total)).round().astype(int)
     posterior = {name: value.reshape(total, *value.shape[2:])[pick] for name, value in chains.items()}
     return Fit(

@@ -228,5 +228,6 @@ def refit(
 
     mine = rows_for_refit(evidence)
     blank = dict.fromkeys(shipped[0], "")
-    shorter = {**settings, "warmup": options["refit_warmup"], "samples": options["refit_samples"]}
+    own = {name: options[f"refit_{name}"] for name in ("warmup", "samples", "most_samples", "target_accept")}
+    shorter = {**settings, **own}
     return fit([*shipped, *({**blank, **row} for row in mine)], shorter, options["seed"], start)
