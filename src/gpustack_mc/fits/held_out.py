@@ -24,10 +24,11 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from gpustack_mc.fits import hierarchy
-from gpustack_mc.fits.hierarchy import Posterior, Problem
+from gpustack_mc.fits.hierarchy import Arrays, Posterior, Problem
 from gpustack_mc.scoring import Mixture
 
 MAXIMAL_K_HAT = 0.7
+_FEWEST = 25
 _MUTE = 1e8  # variance of a row that says nothing, on log and logit scales
 DRAWS = 400  # of the standard deviations; their Monte Carlo error is a hundredth of the spread of a row
 
@@ -58,22 +59,20 @@ def predict(problem: Problem, folds: Sequence[Sequence[int]], posterior: Posteri
     posterior : Posterior, optional
         Of the problem with all rows; sampled here when omitted.
     """
-    posterior = posterior or hierarchy.sample(problem)
-    s = _thinned(posterior.s)
-    precision, pulled = _precision(problem, s)
-    shape = (len(problem.rows), len(s))
+    posterior = _thinned(posterior or hierarchy.sample(problem))
+    data = hierarchy.arrays(problem)
+    shape = (len(problem.rows), len(posterior.s))
     weights, means, sds = np.empty(shape), np.empty(shape), np.empty(shape)
     refitted = 0
-    y = np.array([row.y for row in problem.rows])
     for fold in folds:
         rows = np.asarray(fold)
-        mean, covariance = _conditional(precision, pulled, y, rows)
-        density = _log_density(y[rows], mean, covariance)
-        smoothed, k_hat = array_stats.psislw(density)  # of the log densities of rows that are left out
-        if len(rows) == len(y) or not k_hat <= MAXIMAL_K_HAT:
-            anew = _thinned(hierarchy.sample(_without(problem, fold)).s)
-            mean, covariance = _conditional(*_precision(problem, anew), y, rows)
-            smoothed = np.zeros(len(anew))
+        mean, covariance = _given_others(data, posterior, rows)
+        density = _log_density(data.y[rows], mean, covariance)
+        # Of the log densities of rows that are left out; a few draws have no tail that could be smoothed.
+        smoothed, k_hat = array_stats.psislw(density) if len(density) >= _FEWEST else (-density, 0.0)
+        if len(rows) == len(data.y) or not k_hat <= MAXIMAL_K_HAT:
+            mean, covariance = _new(data, _thinned(hierarchy.sample(_without(problem, fold))), rows)
+            smoothed = np.zeros(shape[1])
             refitted += 1
         weight = np.exp(smoothed - smoothed.max())
         weights[rows] = weight / weight.sum()
@@ -101,30 +100,38 @@ def kinds(problem: Problem) -> list[str]:
     return [" ".join(sorted({name.partition(":")[0] for name in row.effects})) for row in problem.rows]
 
 
-def _thinned(s: np.ndarray) -> np.ndarray:
-    return s[np.linspace(0, len(s) - 1, min(DRAWS, len(s))).round().astype(int)]
+def _thinned(posterior: Posterior) -> Posterior:
+    pick = np.linspace(0, len(posterior.s) - 1, min(DRAWS, len(posterior.s))).round().astype(int)
+    return posterior._replace(s=posterior.s[pick], mean=posterior.mean[pick], root=posterior.root[pick])
 
 
-def _precision(problem: Problem, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Precision of all rows under each draw, shape (draws, n, n), and its product with what they are off their mean."""
-    data = hierarchy.arrays(problem)
-    n = len(data.y)
-    precision, pulled = np.empty((len(s), n, n)), np.empty((len(s), n))
-    for i, draw in enumerate(s):
-        t = data.fixed_sd + data.own_sd @ draw
-        scaled = data.design * t
-        noise = data.variance + data.noise @ draw**2
-        precision[i] = np.linalg.inv(scaled @ scaled.T + np.diag(noise))
-        pulled[i] = precision[i] @ (data.y - data.design @ data.mean - data.shift @ draw)
-    return precision, pulled
+def _parts(data: Arrays, posterior: Posterior, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean of rows given the effects' mean, variance of their noise, and covariance that the effects give them."""
+    reach = np.einsum("ik,skq->siq", data.design[rows], posterior.root)
+    mean = posterior.mean @ data.design[rows].T + posterior.s @ data.shift[rows].T
+    return mean, data.variance[rows] + posterior.s**2 @ data.noise[rows].T, reach @ np.swapaxes(reach, 1, 2)
 
 
-def _conditional(
-    precision: np.ndarray, pulled: np.ndarray, y: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean, shape (draws, rows), and covariance of rows given all others."""
-    covariance = np.linalg.inv(precision[:, rows[:, None], rows[None, :]])
-    return y[rows] - np.einsum("sij,sj->si", covariance, pulled[:, rows]), covariance
+def _given_others(data: Arrays, posterior: Posterior, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Mean, shape (draws, rows), and covariance of rows given all others, from effects that saw these rows as well.
+
+    With :math:`V` the covariance and :math:`\hat b` the mean of the effects given all rows, :math:`P_{II} = D_I^{-1} -
+    D_I^{-1} A_I V A_I^\top D_I^{-1}` and :math:`[P (y - \mu)]_I = D_I^{-1} (y_I - A_I \hat b)`.
+    """
+    mean, noise, shared = _parts(data, posterior, rows)
+    precision = -shared / noise[:, :, None] / noise[:, None, :]
+    at = np.arange(len(rows))
+    precision[:, at, at] += 1 / noise
+    covariance = np.linalg.inv(precision)
+    return data.y[rows] - np.einsum("sij,sj->si", covariance, (data.y[rows] - mean) / noise), covariance
+
+
+def _new(data: Arrays, posterior: Posterior, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of rows that the posterior has not seen."""
+    mean, noise, covariance = _parts(data, posterior, rows)
+    at = np.arange(len(rows))
+    covariance[:, at, at] += noise
+    return mean, covariance
 
 
 def _log_density(y: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
