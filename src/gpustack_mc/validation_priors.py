@@ -172,6 +172,7 @@ def markdown(result: Mapping[str, Any]) -> str:
     marks = ["---", "---", *["---:"] * 3, "---", "---:", "---:"]
     table = "\n".join("| " + " | ".join(line) + " |" for line in (_COLUMNS, tuple(marks), *_lines(result)))
     versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items())
+    left = [name for name in quantities() if name not in result["priors"]]
     parts = [
         "# Priors of single inputs against rows that their fits did not see",
         " ".join(__doc__.partition("\n\n")[2].split()),
@@ -180,12 +181,13 @@ def markdown(result: Mapping[str, Any]) -> str:
         f"coverage is outside the {_SURE:.0%} range of the binomial distribution, of rows or of units. Of the "
         "median's: CRPS relative to that of the median of other rows that speak of the same, where there are at least "
         f"{_FEWEST}, ± one standard error of the difference by a bootstrap over units; below 100% is better.",
+        f"Not scored here: {', '.join(left)}." if left else "",
         "![Coverage of held-out rows](priors.png)",
         "Made by `gpustack-mc validate --priors --out DIR`. Rows are predicted exactly, from draws of the spreads that "
         "are weighted by what leaving out does to them, or sampled anew where weights are unreliable "
         f"(`gpustack_mc.fits.held_out`). Versions: {versions}.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def picture(result: Mapping[str, Any]) -> "Figure":
