@@ -284,6 +284,7 @@ ROOMS = {
     "validation_scores": {"fits", "published_runs", "run_table", "scoring"},
     "validation_known": {"fits", "published_runs", "scoring", "validation_scores"},
     "validation_energy": {"fits", "published_runs", "scoring"},
+    "validation_priors": {"fits", "pages", "scoring", "storage", "validation_figures"},
     "validation_text": {"published_runs", "scoring", "validation_known", "validation_scores"},
     "validation": {
         "catalog",

@@ -133,3 +133,15 @@ def test_rows_for_a_refit_give_back_the_utilisation(fit):
     assert utilization_data.compute_only(rows).tolist() == [False, True, True]
     assert utilization_data.loose_record(rows).tolist() == [False, False, True]
     assert [row["mfu_reported"] for row in rows] == ["0.45", "", ""]
+
+
+def test_k_hat_is_the_shape_of_the_tail_of_the_weights():
+    """Weights of a Pareto distribution of shape k, whose inverses are bounded."""
+    random = np.random.default_rng(0)
+    for shape in (0.2, 0.5, 1.0):
+        weights = random.pareto(1 / shape, 4000) + 1
+        _, k_hat = utilization_team.quality(np.log(weights))
+        # The tail holds 190 weights: standard error (1 + k) / sqrt(190) = 0.15, with a prior worth 10 at 0.5.
+        assert k_hat == pytest.approx(shape, abs=0.3)
+        _, of_inverses = utilization_team.quality(-np.log(weights))
+        assert of_inverses < 0.1  # bounded by one

@@ -37,6 +37,16 @@ def test_columns_in_any_order_and_unknown_ones(table):
     assert (rows[0]["n_accelerators"], rows[0]["precision"], rows[0]["family"]) == (64.0, "bf16", "us")
 
 
+def test_names_that_calibrate_knows_are_read_as_well(table):
+    from gpustack_mc import run_columns, run_table
+
+    rows, _ = read_runs(
+        table("x,7e9,1e12,A100,1e5,2025-03", header="id,params,tokens,accelerator,accelerator_hours,date")
+    )
+    assert (rows[0]["params_active"], rows[0]["publication_date"]) == (7e9, "2025-03")
+    assert run_table.ALIASES.items() <= run_columns.NAMES.items()
+
+
 def test_alias_of_an_accelerator_byte_order_mark_and_carriage_returns(tmp_path):
     path = tmp_path / "excel.csv"
     path.write_bytes(b"\xef\xbb\xbf" + f"{HEADER}\r\n\r\na,7e9,1e12,a100 80gb,1e5\r\n".encode())

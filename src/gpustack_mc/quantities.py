@@ -156,7 +156,8 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity("rental_price", r"p_\mathrm{rent}", "USD/h", "Price of one accelerator-hour when rented", "input",
              "price", 0.0, 1000.0, "one accelerator-hour costs between 0 and 1000 USD"),
     Quantity("serving_throughput", r"\theta", "token/s", "Output tokens served per second and accelerator", "input",
-             "serving", 0.0, 1e12, "one accelerator serves between 0 and 1e12 tokens per second"),
+             "serving", 0.0, 1e12, "2 FLOP per parameter and token: 1e17 FLOP/s over 1e5 parameters, the smallest "
+             "language models, are 5e11 tokens per second"),
     Quantity("programme_overhead", r"\kappa", "1",
              "Compute of the whole programme (experiments, failed runs, evaluation) over that of the final run",
              "input", "programme", 1.0, 1000.0, "the programme includes its final run, so it is at least 1",

@@ -20,6 +20,8 @@ WORDS = ("architecture", "precision", "activation_recompute", "flash_attention")
 TEXTS = ("model", "family", "publication_date", "batch", "seed27", "tier", "hours_basis", "hours_cover")
 KINDS = ("", "training", "training_run")
 IDS = ("run_id", "id")
+ALIASES = {"params": "params_total", "date": "publication_date"}
+"""Other names of columns, which `gpustack-mc calibrate` knows as well."""
 
 SMALLEST_PARAMS = 1e5
 SMALLEST_TOKENS = 1e6
@@ -182,6 +184,7 @@ def _text(path: Path) -> str:
 def _header(path: Path, line: int, cells: list[str]) -> list[str]:
     """Check the names of the columns; their case and blanks around them do not matter."""
     names = [cell.strip().lower() for cell in cells]
+    names = [ALIASES.get(name, name) for name in names]
     place = Place(str(path), line)
     missing = [name for name in REQUIRED if name not in names]
     if not any(name in names for name in PARAMS):

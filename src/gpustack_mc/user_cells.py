@@ -70,7 +70,8 @@ def _outside(column: Column, text: str) -> str:
     side, bound = ("below", column.low) if value < column.low else ("above", column.high)
     if column.name in _ONE:
         return f"{column.name} is {text}, {side} {bound:g}: a share; 38% is written 0.38."
-    reason = BY_NAME[column.name].reason if column.name in INPUTS else f"in {column.unit}"
+    unit = "a plain number, without billions" if column.unit == "1" else f"in {column.unit}"
+    reason = BY_NAME[column.name].reason if column.name in INPUTS else unit
     return f"{column.name} is {text}, {side} {bound:g}: {reason}."
 
 

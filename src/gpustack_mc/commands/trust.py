@@ -15,10 +15,21 @@ from gpustack_mc.commands.options import (
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), help="CSV of runs to score; else the shipped runs.")
 @click.option("--refit", is_flag=True, help="Fit anew without each family of the shipped runs; takes minutes.")
+@click.option("--priors", is_flag=True, help="Score the priors of single inputs on rows left out; takes minutes.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder for the scores and pictures.")
 @json_option
-def validate(data: Path | None, refit: bool, out: Path | None, as_json: bool) -> None:
+def validate(data: Path | None, refit: bool, priors: bool, out: Path | None, as_json: bool) -> None:
     """Score predictions of accelerator-hours against what runs reported."""
+    if priors:
+        from gpustack_mc.compilation import use_jax_cache
+        from gpustack_mc.errors import InputError
+        from gpustack_mc.validation_priors import command
+
+        if data is not None or refit:
+            raise InputError("options", "--priors goes with neither --data nor --refit.", "Give one of them.")
+        use_jax_cache()  # most priors are one compiled program
+        click.echo(command(out, as_json, lambda line: click.echo(line, err=True)))
+        return
     from gpustack_mc.validation import run_validation
 
     click.echo(run_validation(data, refit, out, as_json, lambda line: click.echo(line, err=True)))

@@ -18,12 +18,14 @@ import jax
 import numpy as np
 from arviz_stats.ecdf_utils import ecdf_pit
 from numpyro.handlers import seed, trace
+from scipy import stats
 
 from gpustack_mc.fits import hierarchy
 from gpustack_mc.fits.hierarchy import Arrays, Problem
 from gpustack_mc.fits.members import Member, mixture
 
 BAND = 0.99  # simultaneous over the ranks of one quantity
+UNLIKELY = 0.01  # probability of so many quantities outside their bands below which a program is not calibrated
 
 
 def drawn(problem: Problem, key: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -122,3 +124,12 @@ def bands(found: Mapping[str, np.ndarray], seed_: int = 0) -> dict[str, dict[str
         inside = bool(np.all((ecdf >= low) & (ecdf <= high)))
         result[name] = {"x": x, "ecdf": ecdf, "low": low, "high": high, "inside": inside}
     return result
+
+
+def by_chance(outside: int, quantities: int) -> float:
+    """Probability that at least so many quantities of a calibrated program leave their bands.
+
+    Binomial, as if the quantities were independent. They share replications, so that those that trade off with each
+    other leave together: several outside that speak of one thing are weaker evidence than the number says.
+    """
+    return float(stats.binom.sf(outside - 1, quantities, 1 - BAND))

@@ -1,50 +1,63 @@
-r"""Time for which training stands still to save a checkpoint: a lognormal population of teams for each way of saving.
+r"""Time for which training stands still to save a checkpoint: teams that save synchronously, and asynchronously.
 
-.. math:: \log \delta_k \sim N(\mu_k, \sigma_k^2), \qquad k \in \{\text{synchronous}, \text{asynchronous}\}
+With :math:`y = \log\frac{\delta}{h - \delta}` of row :math:`i` of team :math:`t` and way of saving :math:`c`,
 
-Rows of one team are averaged on the log scale; the few asynchronous teams borrow from the spread of the others. The two
-together are spread evenly over three orders of magnitude: where the kind is not known, the time is log-uniform, with
-the 5-95% band of both kinds in equal parts.
+.. math::
+    y_i = \mu + \kappa_c + a_{tc} + e_i, \qquad
+    \kappa_c \sim N(0, \tau^2), \quad a_{tc} \sim N(0, \sigma_c^2), \quad \log\sigma_c = \log\sigma + \omega z_c, \quad
+    e_i \sim N(0, \sigma_\mathrm{record}^2),
+
+sampled by `gpustack_mc.fits.hierarchy`; see `gpustack_mc.fits.evidence`. :math:`e` is there only for teams with several
+rows; the few asynchronous teams borrow from the spread of the others. :math:`h` is longer than anyone waits. A draw is
+a new team, :math:`\mu + \kappa_c + a`; where the way of saving is not known, both are equally likely.
 """
 
 from typing import Any
 
-import numpy as np
-from scipy import stats
-
-from gpustack_mc.fits.populations import LogFit, Population, evidence, log_means, predictive_log_normal
+from gpustack_mc.fits import chain_checks, evidence, hierarchy
+from gpustack_mc.fits.hierarchy import Problem
+from gpustack_mc.fits.members import Scale, population
+from gpustack_mc.fits.populations import Fitted
 
 Row = dict[str, str]
+KINDS = ("synchronous", "asynchronous")
 
 
-def fit(rows: list[Row], settings: dict[str, Any]) -> list[Population]:
-    """Return the two ways of saving, and a scenario that states none."""
-    waiting, going_on = ([row for row in rows if row["kind"] == kind] for kind in ("synchronous", "asynchronous"))
-    slow, fast = (log_means(held, "team", "value_s") for held in (waiting, going_on))
-    weight = settings["prior_weight"]
-    spread = float(np.std(np.log(list(slow.values())), ddof=1))
-    synchronous = predictive_log_normal(list(slow.values()))
-    asynchronous = predictive_log_normal(list(fast.values()), prior_sd=spread, prior_weight=weight)
-    how = "Student-t predictive of logs, one value per team"
-    also = f"{how}; the spread of synchronous saving worth {weight} teams"
-    both = "log-uniform with the 5-95% band of both kinds in equal parts"
-    label = f"saving by {len({*slow, *fast})} teams, synchronous or not"
+def _scale(settings: dict[str, Any]) -> Scale:
+    return Scale(0.0, float(settings["ceiling"]))
+
+
+def records(rows: list[Row], settings: dict[str, Any]) -> list[evidence.Record]:
+    """Times by team and way of saving; one team in two ways is two members."""
     return [
-        _population("synchronous", f"synchronous saving by {len(slow)} teams", waiting, synchronous, how),
-        _population("asynchronous", f"asynchronous saving by {len(fast)} teams", going_on, asynchronous, also),
-        Population({}, label, "log_uniform", _either(synchronous, asynchronous), method=both, **evidence(rows)),
-    ]
+        evidence.Record(
+            _scale(settings).forward(float(row["value_s"])), f"{row['team']}, {row['kind']}", 1.0, row["id"],
+            row["kind"],
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
-def _either(first: LogFit, second: LogFit) -> dict[str, float]:
-    """Ends of the log-uniform distribution with the 5% and the 95% quantile of an equal mixture."""
-    grid = np.linspace(-20, 20, 40_001)
-    cdf = (stats.norm.cdf(grid, first.mu, first.sigma) + stats.norm.cdf(grid, second.mu, second.sigma)) / 2
-    low, high = np.interp([0.05, 0.95], cdf, grid)
-    beyond = (high - low) / 18
-    return {"low": float(np.exp(low - beyond)), "high": float(np.exp(high + beyond))}
+def problem(rows: list[Row], settings: dict[str, Any]) -> Problem:
+    """Times of teams that save in one of two ways."""
+    return evidence.problem(records(rows, settings), settings)
 
 
-def _population(kind: str, label: str, rows: list[Row], fitted: LogFit, how: str) -> Population:
-    parameters = {"mu": fitted.mu, "sigma": fitted.sigma}
-    return Population({"checkpointing": kind}, label, "lognormal", parameters, method=how, **evidence(rows))
+def fit(rows: list[Row], settings: dict[str, Any]) -> Fitted:
+    """Return the two ways of saving, and a scenario that states none."""
+    posed = problem(rows, settings)
+    posterior = hierarchy.sample(posed)
+    how = "posterior predictive of a new team; spreads of the two ways pooled"
+
+    def described(used: list[Row], members: Any, where: dict[str, str], label: str, method: str = how) -> Any:
+        return population(posterior, members, _scale(settings), used, where=where, label=label, method=method)
+
+    populations = []
+    for kind in KINDS:
+        held = [row for row in rows if row["kind"] == kind]
+        label = f"{kind} saving by {len({row['team'] for row in held})} teams"
+        populations.append(described(held, evidence.member(posed, kind), {"checkpointing": kind}, label))
+    label = f"saving by {len({row['team'] for row in rows})} teams, synchronous or not"
+    both = [evidence.member(posed, kind) for kind in KINDS]
+    populations.append(described(rows, both, {}, label, f"{how}; both ways equally likely"))
+    return Fitted(populations, chain_checks.checks(posed, posterior))

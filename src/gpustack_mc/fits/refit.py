@@ -52,6 +52,8 @@ _USES = {
         "lifetime",
         "fleet_utilization",
         "water_onsite",
+        "checkpoint_save_time",
+        "restart_time",
     )
 }  # further modules of the fit of a quantity
 

@@ -5,6 +5,7 @@ Run ``python -m gpustack_mc.fits.utilization_fit`` to write ``fit.json`` and ``d
 
 import csv
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ _KEPT = (
     "loss_mean", "generation_sd", "benchmark_gap", "benchmark_family_sd", "benchmark_sd",
 )  # fmt: skip
 _VECTORS = ("beta", "generation_z")
+_HEEDED = 100  # steps of all chains, about a second, between which an interruption is heeded
 _KNOBS = chain_checks.Knobs("target_accept", "warmup", "samples", "prior.yaml")
 
 
@@ -114,18 +116,46 @@ def sample(
     seed : int
     start : mapping, optional
         From `utilization_start.read`: ends of chains to go on from, in as many chains.
+
+    Notes
+    -----
+    With ``most_samples`` in the settings, chains whose R-hat or effective size is not yet good go on for another
+    ``samples`` steps, to so many at most.
     """
     inverse_mass, begin = utilization_start.resume(start, data) if start else (None, None)
+    kernel = _kernel(data, settings, inverse_mass)
     with jax.enable_x64(True):
-        chains = MCMC(
-            _kernel(data, settings, inverse_mass), num_warmup=settings["warmup"], num_samples=settings["samples"],
-            num_chains=settings["chains"], chain_method="vectorized", progress_bar=False,
-        )  # fmt: skip
         keep = jnp.ones(len(data.mean), dtype=bool)
-        chains.run(jax.random.key(seed), keep, extra_fields=("diverging",), init_params=begin)
-        found = {name: np.asarray(value) for name, value in chains.get_samples(group_by_chain=True).items()}
-        divergences = int(np.asarray(chains.get_extra_fields()["diverging"]).sum())
-    return found, divergences
+        keys = jax.random.split(jax.random.key(seed), settings["chains"])
+        # As one program each: outside of `jit` the start alone compiles 800 operations, half a minute.
+        state = jax.jit(lambda keys, z: kernel.init(keys, settings["warmup"], z, (keep,), {}))(keys, begin)
+        length = math.gcd(settings["warmup"], settings["samples"], _HEEDED)
+        go_on = jax.jit(lambda state: _moved(kernel, state, keep, length))
+        for _ in range(0, settings["warmup"], length):
+            state, _ = go_on(state)
+        pieces, divergences = [], 0
+        while True:
+            for _ in range(0, settings["samples"], length):
+                state, (values, diverging) = go_on(state)
+                pieces.append({name: np.asarray(value) for name, value in values.items()})
+                divergences += int(np.asarray(diverging).sum())
+            found = {name: np.swapaxes(np.concatenate([piece[name] for piece in pieces]), 0, 1) for name in pieces[0]}
+            have = len(pieces) * length
+            if have + settings["samples"] > settings.get("most_samples", have) or divergences:
+                return found, divergences
+            if not unhealthy(chain_checks.diagnostics(found, divergences)):
+                return found, divergences
+
+
+def _moved(kernel: NUTS, state: Any, keep: Any, length: int) -> tuple[Any, tuple[dict[str, Any], Any]]:
+    """Move all chains on by `length` steps; values of the sites and divergences, leading axes steps and chains."""
+    constrain = jax.vmap(kernel.postprocess_fn((keep,), {}))
+
+    def step(state: Any, _: None) -> tuple[Any, tuple[dict[str, Any], Any]]:
+        state = kernel.sample(state, (keep,), {})
+        return state, (constrain(state.z), state.diverging)
+
+    return lax.scan(step, state, None, length=length)
 
 
 def fit(
@@ -145,7 +175,7 @@ def fit(
         As in `sample`.
     """
     chains, divergences = sample(program.prepare(rows, settings), settings, seed, start)
-    total = settings["chains"] * settings["samples"]
+    total = int(np.prod(chains["run_sd"].shape))
     pick = np.linspace(0, total - 1, min(settings["draws"], total)).round().astype(int)
     posterior = {name: value.reshape(total, *value.shape[2:])[pick] for name, value in chains.items()}
     return Fit(

@@ -135,7 +135,7 @@ def quality(log_weight: np.ndarray) -> tuple[float, float]:
     effective = float(weight.sum() ** 2 / (weight**2).sum())
     if np.ptp(log_weight) < 1e-9:  # no tail to fit
         return effective, -math.inf
-    _, k_hat = array_stats.psislw(log_weight)
+    _, k_hat = array_stats.psislw(-log_weight)  # it takes log likelihoods of left-out rows, whose inverses are weights
     return effective, float(k_hat)
 
 
@@ -228,5 +228,6 @@ def refit(
 
     mine = rows_for_refit(evidence)
     blank = dict.fromkeys(shipped[0], "")
-    shorter = {**settings, "warmup": options["refit_warmup"], "samples": options["refit_samples"]}
+    own = {name: options[f"refit_{name}"] for name in ("warmup", "samples", "most_samples", "target_accept")}
+    shorter = {**settings, **own}
     return fit([*shipped, *({**blank, **row} for row in mine)], shorter, options["seed"], start)
