@@ -23,7 +23,7 @@ from gpustack_mc import __version__
 # Source files that decide what a kernel computes.
 _SOURCES = (
     *("constants", "design", "equations", "errors", "failures", "kernels", "model", "outages", "priors", "problem"),
-    *("quantities", "schema", "shapes", "sobol", "tallies", "transforms"),
+    *("arrays", "quantities", "schema", "shapes", "sobol", "tallies", "transforms"),
 )
 # Executables of half a megabyte each that the folder keeps; the oldest are removed.
 KEPT = 64

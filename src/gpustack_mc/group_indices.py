@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpustack_mc import sobol
+from gpustack_mc.arrays import Floats
 from gpustack_mc.cube import Cube, Pair, chunks, each_replicate, pair
 from gpustack_mc.design import Design
 from gpustack_mc.ratios import Ratio, pooled
@@ -34,7 +35,7 @@ class Sums(NamedTuple):
     swap: sobol.SwapSums
 
 
-def squares(base: sobol.VarianceSums) -> np.ndarray:
+def squares(base: sobol.VarianceSums) -> Floats:
     """Number of points times the variance, a part from each replicate; shape (replicates, outputs)."""
     values = 2.0 * np.asarray(base.count)[:, None]
     mean = base.linear.sum(axis=0) / values.sum(axis=0)
@@ -57,13 +58,13 @@ def alone_together(sums: Sums, members: Sequence[int]) -> Ratio:
     return pooled(parts[:, list(members)].sum(axis=1), squares(sums.base))
 
 
-def masks_of(cube: Cube, groups: Mapping[str, Sequence[str]]) -> np.ndarray:
+def masks_of(cube: Cube, groups: Mapping[str, Sequence[str]]) -> Floats:
     """Mark the inputs of each group, shape (groups, inputs) of bool."""
     return np.array([[name in members for name in cube.names] for members in groups.values()], dtype=bool)
 
 
 def group_indices(
-    cube: Cube, design: Design, groups: Mapping[str, Sequence[str]], centre: np.ndarray
+    cube: Cube, design: Design, groups: Mapping[str, Sequence[str]], centre: Floats
 ) -> tuple[sobol.Indices, Sums]:
     """Compute closed first-order and total indices of groups of inputs.
 
@@ -95,7 +96,7 @@ def group_indices(
 
 
 def _chunk(
-    cube: Cube, runs: Pair, masks: np.ndarray, divided: np.ndarray, centre: np.ndarray
+    cube: Cube, runs: Pair, masks: Floats, divided: Floats, centre: Floats
 ) -> tuple[sobol.VarianceSums, sobol.SwapSums]:
     parts: list[sobol.SwapSums | None] = [None] * len(masks)
     whole = np.flatnonzero(~divided)
@@ -108,7 +109,7 @@ def _chunk(
     return sobol.variance_sums(runs.y_a, runs.y_b, centre), sobol.stack_sums(parts)
 
 
-def _divided(cube: Cube, runs: Pair, mask: np.ndarray, centre: np.ndarray) -> sobol.SwapSums:
+def _divided(cube: Cube, runs: Pair, mask: Floats, centre: Floats) -> sobol.SwapSums:
     """Sums of a group with partners outside: B's group with the rest of A given it, and A with the group redrawn."""
     alone = cube.run(cube.copula.keep(runs.u_b, runs.u_a, mask))[1]
     given_rest = cube.run(cube.copula.keep(runs.u_a, runs.u_b, ~mask))[1]

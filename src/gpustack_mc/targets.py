@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpustack_mc import conditions
+from gpustack_mc.arrays import Floats
 from gpustack_mc.conditions import Subject
 from gpustack_mc.errors import Place
 from gpustack_mc.problem import QUESTIONS, Term
@@ -23,7 +24,7 @@ class Target(NamedTuple):
     def __str__(self) -> str:
         return f"P({' and '.join(map(conditions.spoken, self.terms))}) ≥ {self.probability:g}"
 
-    def margin(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    def margin(self, outputs: Mapping[str, Floats]) -> Floats:
         """How far each draw is from keeping every term: at most 0 where all hold.
 
         Parameters
@@ -39,7 +40,7 @@ class Target(NamedTuple):
         return np.max([_distance(term, outputs) for term in self.terms], axis=0)
 
 
-def _distance(term: Term, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+def _distance(term: Term, outputs: Mapping[str, Floats]) -> Floats:
     left, right = outputs[term.output], conditions.limit(term, outputs.__getitem__)
     if (left > 0).all() and (right > 0).all():
         left, right = np.log(left), np.log(right)
