@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 """Double precision, any shape."""
 
+Integers = NDArray[np.integer]
+"""Whole numbers: indices and counts."""
+
+Bools = NDArray[np.bool]
+"""Which points or rows are meant."""
+
 type Array = jax.Array | NDArray[np.floating]
 """What compiled code and tests of it by NumPy both work on, in single or double precision."""
 

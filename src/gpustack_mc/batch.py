@@ -127,7 +127,8 @@ def _inputs(plan: Plan, arrays: Mapping[str, Any], u: Any, z: Any) -> dict[str, 
             value = jnp.where(own["choice"] == number, drawn, value)
         rows[key] = value
     # Without a barrier XLA's CPU backend computes every exp again for each output that uses it.
-    return jax.lax.optimization_barrier(rows)
+    kept: dict[str, Any] = jax.lax.optimization_barrier(rows)
+    return kept
 
 
 def _outputs(plan: Plan, arrays: Mapping[str, Any], rows: Mapping[str, Any], n: int) -> Any:
@@ -163,7 +164,7 @@ def _analyse(plan: Plan, arrays: Any, u_a: Any, z_a: Any, u_b: Any, z_b: Any, ma
         a, b = _inputs(plan, own, u_a, z_a), _inputs(plan, own, u_b, z_b)
         y_a, y_b = jax.lax.optimization_barrier((_outputs(plan, own, a, n), _outputs(plan, own, b, n)))
         centre = y_a.mean(axis=1)
-        parts = [_by_replicate(y, replicates) for y in (y_a, y_b)]
+        parts = _by_replicate(y_a, replicates), _by_replicate(y_b, replicates)
 
         def swapped(carry: Any, mask: Any) -> Any:
             mixed = {key: jnp.where(mask[i], b[key], a[key]) for i, key in enumerate(varying)}
@@ -197,7 +198,7 @@ def cube(points: np.ndarray, correlated: Sequence[int] = (), correlation: np.nda
     with jax.enable_x64(True):
         u = jnp.asarray(points)
         z = ndtri(u)
-        if len(correlated):
+        if correlation is not None and len(correlated):
             index = np.asarray(correlated)
             z = z.at[index].set(np.linalg.cholesky(correlation) @ z[index])
             u = u.at[index].set(ndtr(z[index]))

@@ -80,8 +80,8 @@ def spread(values: Floats, replicates: int) -> dict[str, Any]:
     if not np.isfinite(values).all():
         return {"median": None, "interval_50": [None, None], "interval_90": [None, None], "monte_carlo_error": None}
     low, first, median, third, high = (float(q) for q in _quantiles(values))
-    errors = replicate_error(_quantiles(values.reshape(replicates, -1)))
-    errors = [float(error) if np.isfinite(error) else None for error in errors]
+    found = replicate_error(_quantiles(values.reshape(replicates, -1)))
+    errors = [float(error) if np.isfinite(error) else None for error in found]
     return {
         "mean": float(values.mean()),
         "median": median,
@@ -99,7 +99,8 @@ def _quantiles(values: Floats) -> Floats:
     lower, upper = ordered[..., below], ordered[..., np.minimum(below + 1, values.shape[-1] - 1)]
     share = place - below
     # From the nearer end, as NumPy does.
-    return np.where(share < 0.5, lower + (upper - lower) * share, upper - (upper - lower) * (1 - share))
+    found: Floats = np.where(share < 0.5, lower + (upper - lower) * share, upper - (upper - lower) * (1 - share))
+    return found
 
 
 def chance(holds: Floats, replicates: int) -> dict[str, float | None]:
@@ -299,7 +300,8 @@ def to_datatree(compared: Compared) -> "xr.DataTree":
 
 def _input_draws(paired: Paired, k: int, key: str) -> Floats:
     if key in paired.varying[k]:
-        return paired.inputs[k][paired.varying[k].index(key)]
+        drawn: Floats = paired.inputs[k][paired.varying[k].index(key)]
+        return drawn
     item = paired.problems[k].inputs.get(key)
     # The model does not read an input that is neither fixed nor varying: it is not in this scenario.
     value = float(item.marginal.parameters["value"]) if item is not None else float("nan")
@@ -326,7 +328,8 @@ def with_statistics(tree: "xr.DataTree", labels: Sequence[str]) -> "xr.DataTree"
 
     replicates = int(tree.attrs["replicates"])
     groups: dict[str, dict[str, Any]] = {name: {} for name in _AGAINST_FIRST}
-    for name, variable in tree["prior_predictive"].data_vars.items():
+    for key, variable in tree["prior_predictive"].data_vars.items():
+        name = str(key)
         values, about = variable.values[0].T, variable.attrs
         share = about | {"units": "1"}
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -143,14 +144,13 @@ def _stored_or_made(name: str, key: str, make: Callable[[], Any]) -> Any:
 def _environment() -> str:
     """Everything besides its key that an executable depends on: versions, machine, flags, source files."""
     import jax
-    import jaxlib
 
     digest = hashlib.sha256()
     for source in _SOURCES:
         digest.update((Path(__file__).parent / f"{source}.py").read_bytes())
     flags = sorted((name, value) for name, value in os.environ.items() if name.startswith(("XLA_", "JAX_")))
     devices = [str(device) for device in jax.devices()]
-    versions = (__version__, jax.__version__, jaxlib.__version__, sys.version)
+    versions = (__version__, jax.__version__, version("jaxlib"), sys.version)
     return repr((versions, platform.platform(), _processor(), flags, devices, digest.hexdigest()))
 
 
@@ -174,7 +174,10 @@ def _read(path: Path) -> Any:
             return None
         import jax
 
-        return serialize_executable.deserialize_and_load(*pickle.loads(stored), execution_devices=jax.devices()[:1])
+        executable, in_tree, out_tree = pickle.loads(stored)
+        return serialize_executable.deserialize_and_load(
+            executable, in_tree, out_tree, execution_devices=jax.devices()[:1]
+        )
     except Exception:  # whatever is wrong with it, it can be made again
         return None
 

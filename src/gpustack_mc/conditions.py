@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpustack_mc import formatting, units
-from gpustack_mc.arrays import Floats
+from gpustack_mc.arrays import Bools, Floats
 from gpustack_mc.errors import InputError, Place, did_you_mean, option_place
 from gpustack_mc.problem import QUESTIONS, Condition, Problem, Term
 from gpustack_mc.quantities import BY_NAME, Quantity
@@ -314,7 +314,7 @@ def probability(text: str, place: Place) -> float:
 # ---- what they mean ----------------------------------------------------------------------------------------------
 
 
-def holds(condition: Condition, values: Callable[[str], Floats]) -> Floats:
+def holds(condition: Condition, values: Callable[[str], Floats]) -> Bools:
     """Say for each draw whether a condition holds.
 
     Parameters
@@ -327,8 +327,9 @@ def holds(condition: Condition, values: Callable[[str], Floats]) -> Floats:
     -------
     numpy.ndarray of bool, shape (draws,)
     """
-    return np.logical_and.reduce([OPERATORS[term.op](values(term.output), limit(term, values))
-                                  for term in condition.terms])  # fmt: skip
+    found: Bools = np.logical_and.reduce([OPERATORS[term.op](values(term.output), limit(term, values))
+                                          for term in condition.terms])  # fmt: skip
+    return found
 
 
 def limit(term: Term, values: Callable[[str], Floats]) -> Floats:
@@ -349,7 +350,7 @@ def _short(output: str) -> str:
     return BY_NAME[output].short.replace(",", "")
 
 
-def holds_all(terms: Sequence[Term], outputs: Mapping[str, Floats]) -> Floats:
+def holds_all(terms: Sequence[Term], outputs: Mapping[str, Floats]) -> Bools:
     """Say for each draw whether comparisons all hold; see `holds`."""
     return holds(Condition("", tuple(terms)), outputs.__getitem__)
 

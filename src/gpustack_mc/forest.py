@@ -321,7 +321,7 @@ def _row_texts(
     def write(log: float, text: str, offset: tuple[float, float], align: str, **style: Any) -> None:
         axes.annotate(text, (math.exp(log), y), offset, textcoords="offset points", ha=align, va="center",
                       parse_math=False, zorder=1.5, bbox=paper,
-                      **({"fontsize": 8, "color": pages.INK} | style))  # fmt: skip
+                      **{"fontsize": 8, "color": pages.INK, **style})  # fmt: skip
 
     write(span.left, row.text(LOW), (-8 if span.clipped else -5, 0), "right")
     write(span.right, row.text(HIGH), (5, 0), "left")

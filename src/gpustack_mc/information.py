@@ -28,7 +28,7 @@ import numpy as np
 from scipy.interpolate import BSpline
 from scipy.special import ndtri
 
-from gpustack_mc.arrays import Floats
+from gpustack_mc.arrays import Bools, Floats, Integers
 
 # Of the sample; more would fit the noise of a replicate.
 KNOTS = 6
@@ -60,7 +60,7 @@ class Basis(NamedTuple):
     """
 
     matrix: Floats
-    order: Floats
+    order: Integers
     few: bool
 
 
@@ -187,7 +187,8 @@ def _least_squares(square: Floats, product: Floats) -> Floats:
 def _gains(benefits: Floats) -> Floats:
     """Benefits over those of the decision that is best without knowing more: what is common to all has no noise."""
     best = int(benefits.mean(axis=1).argmax())
-    return np.delete(benefits, best, axis=0) - benefits[best]
+    gains: Floats = np.delete(benefits, best, axis=0) - benefits[best]
+    return gains
 
 
 def _jackknife(
@@ -255,7 +256,7 @@ def expected_width(outputs: Floats, known: Basis, replicates: int) -> list[Estim
     return _estimates(whole, np.array(parts))
 
 
-def _mean_width(means: Floats, residuals: Floats, order: Floats, positive: Floats) -> Floats:
+def _mean_width(means: Floats, residuals: Floats, order: Integers, positive: Bools) -> Floats:
     """Mean over draws of the width of the residuals in a draw's bin, moved to the fitted mean of the draw."""
     n = len(order)
     bins = max(min(BINS, n // DRAWS_PER_BIN), 1)
@@ -302,4 +303,4 @@ def measured(values: Floats, accuracy: float, noise: Floats) -> Floats:
     """
     if (values > 0).all():
         return np.log(values) + accuracy * noise
-    return values + accuracy * np.abs(np.median(values)) * noise
+    return values + accuracy * float(np.abs(np.median(values))) * noise

@@ -203,7 +203,8 @@ def analyse(shape: Shape, logs: bool, arrays: Arrays, cholesky: Any, a: Cells, b
 
         def one_block(mask: Any) -> sobol.SwapSums:
             change = lax.optimization_barrier(scaled(outputs(mask)) - d_a)
-            return _usable(sobol.swap_sums_of(d_b, change, 0), "jansen")
+            sums: sobol.SwapSums = _usable(sobol.swap_sums_of(d_b, change, 0), "jansen")
+            return sums
 
         return PickFreeze(
             draws=jnp.concatenate([x_a, y_a[: len(shape.outputs)]]),
@@ -213,7 +214,7 @@ def analyse(shape: Shape, logs: bool, arrays: Arrays, cholesky: Any, a: Cells, b
             scale=scale,
         )
 
-    found = lax.map(chunk, (a.bases.T, b.bases.T))
+    found: PickFreeze = lax.map(chunk, (a.bases.T, b.bases.T))
     return found._replace(draws=_joined(found.draws))
 
 
@@ -270,5 +271,5 @@ def count(shape: Shape, arrays: Arrays, cholesky: Any, cells: Cells, grid: Grid)
         bins = jnp.clip(position, 0, BINS - 1).astype(jnp.int32)
         return Counted(sobol.total(deviation), square, bins, ~jnp.isfinite(square))
 
-    found = lax.map(chunk, cells.bases.T)
+    found: Counted = lax.map(chunk, cells.bases.T)
     return found._replace(bins=_joined(found.bins), nonfinite=found.nonfinite.any(0))

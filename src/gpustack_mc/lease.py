@@ -44,7 +44,8 @@ class Drift(NamedTuple):
             return np.asarray(self.low)
         wanted = range(design.replicates) if replicates is None else replicates
         parts = [points(design, ["rental price drift"], [_DIMENSION], r, 0, design.length)[0] for r in wanted]
-        return np.expm1((low + high) / 2 + (high - low) / 2 / ndtri(0.95) * ndtri(np.concatenate(parts)))
+        rates: Floats = np.expm1((low + high) / 2 + (high - low) / 2 / ndtri(0.95) * ndtri(np.concatenate(parts)))
+        return rates
 
 
 def levelised_share(drift: float | Floats, cost_of_capital: Floats, lifetime: Floats) -> Floats:
@@ -79,5 +80,6 @@ def share_of_draws(
 
 def _values(name: str, problem: Problem, draws: Draws) -> Floats:
     if name in draws.varying:
-        return draws.inputs[draws.varying.index(name)]
+        drawn: Floats = draws.inputs[draws.varying.index(name)]
+        return drawn
     return np.asarray(float(problem.inputs[name].marginal.parameters["value"]))

@@ -112,7 +112,7 @@ class Pairing:
             for some in range(0, len(streams), DIMENSION_LIMIT):
                 part = [i for i in rows if some <= i < some + DIMENSION_LIMIT]
                 names = [streams[i].name for i in part]
-                numbers = [streams[i].dimension if own else i % DIMENSION_LIMIT for i in part]
+                numbers = [i % DIMENSION_LIMIT if (n := streams[i].dimension) is None else n for i in part]
                 if part:
                     result[part] = points(design, names, numbers, replicate, start, stop, block)
         return result
@@ -156,7 +156,8 @@ class Pairing:
             u = self.streams(replicate, start, min(start + CHUNK, self.design.length))
             for k, model in enumerate(self.models):
                 parts[k].append(model.propagate(self.cube(k, u)))
-        return [tuple(np.concatenate(side, axis=1) for side in zip(*part, strict=True)) for part in parts]
+        sides = ((np.concatenate(side, axis=1) for side in zip(*part, strict=True)) for part in parts)
+        return [(inputs, outputs) for inputs, outputs in sides]
 
     def outputs(self, names: Sequence[str]) -> Floats:
         """Propagate every scenario and keep some outputs only, shape (scenarios, len(names), draws)."""
@@ -178,7 +179,12 @@ class Pairing:
 
         # Each shape compiles once, before the replicates would all ask for it at the same time.
         chunk(0, 0, list({self.models[members[0]].shape: i for i, (members, _) in enumerate(groups)}.values()))
-        self._each_replicate(lambda number: [chunk(number, start) for start in range(0, length, CHUNK)])
+
+        def replicate(number: int) -> None:
+            for start in range(0, length, CHUNK):
+                chunk(number, start)
+
+        self._each_replicate(replicate)
         return found
 
     def _points(self, scenario: int, u: Floats, rows: list[int]) -> Floats:
@@ -246,16 +252,16 @@ class Pairing:
         # As many points as `draws` takes at a time, so that nothing is compiled for another number of points.
         u_a, u_b = (self.streams(replicate, 0, min(CHUNK, self.design.length), block) for block in (0, 1))
         runs = [self._runs(k, u_a, u_b, rows) for k in range(len(self.problems))]
-        found = []
+        found: list[Any] = []
         for k in range(1, len(self.problems)):
             kinds = [[compare(*y) for y in zip(runs[0], runs[k], strict=True)] for compare in (_difference, _log_ratio)]
             if pilot is None:
-                centres = tuple(sobol.pilot_centre(y[0]) for y in kinds)
-                found.append(_Pilot(*centres, np.abs(runs[0][0]).mean(axis=1)))
+                difference, log_ratio = (sobol.pilot_centre(y[0]) for y in kinds)
+                found.append(_Pilot(difference, log_ratio, np.abs(runs[0][0]).mean(axis=1)))
                 continue
             found.append([
-                (sobol.variance_sums(y[0], y[1], centre), sobol.swap_sums(*y, centre))
-                for y, centre in zip(kinds, pilot[k - 1][:2], strict=True)
+                (sobol.variance_sums(y_a, y_b, centre), sobol.swap_sums(y_a, y_b, y_ab, centre))
+                for (y_a, y_b, y_ab), centre in zip(kinds, pilot[k - 1][:2], strict=True)
             ])  # fmt: skip
         return found
 

@@ -1,6 +1,6 @@
 """Sobol' indices as panels of bars, one per output: first-order inside total, and whiskers of their error."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +104,6 @@ def _panels_legend(figure: "Figure", top: float) -> None:
     pages.legend(figure, handles, pages.MARGIN + pages.LABELS, top)
 
 
-def description_of(attrs: dict[str, Any], key: str) -> str:
+def description_of(attrs: Mapping[Any, Any], key: str) -> str:
     """Return the long name without the phase, which the key beside it says."""
     return str(attrs["long_name"]).removesuffix(f", {key.partition('@')[2]}")

@@ -80,7 +80,7 @@ class Simulation(NamedTuple):
     @property
     def kept(self) -> int:
         """Number of draws kept."""
-        return self.outputs.shape[1]
+        return int(self.outputs.shape[1])
 
 
 def require_finite(outputs: np.ndarray, problem: Problem, names: Sequence[str] = ()) -> None:
@@ -268,20 +268,25 @@ class Sampler:
         """Draws and pick-freeze sums at some points of one replicate."""
         a, b = (self.cells(replicate, start, stop, block) for block in (0, 1))
         found = compilation.run(kernels.analyse, (self.shape, self.logs), self.arrays, self.cholesky, a, b, self.masks)
-        return jax.tree.map(np.asarray, found)
+        on_host: kernels.PickFreeze = jax.tree.map(np.asarray, found)
+        return on_host
 
     def add_sums(self, replicate: int, found: kernels.PickFreeze) -> None:
         """Add the sums of all chunks to those of the replicate, which count from the centre of its first chunk."""
         centre, scale = found.centre.astype(float), found.scale.astype(float)
         known = self.sums[replicate]
         to = known[0] if known else centre[0]
-        new = (sobol.added_up([part]) for part in sobol.recentred(found.base, found.swap, centre, scale, to))
-        self.sums[replicate] = (to, *(map(sobol.add_sums, known[1:], new) if known else new))
+        base, swap = sobol.recentred(found.base, found.swap, centre, scale, to)
+        base, swap = sobol.added_up([base]), sobol.added_up([swap])
+        if known:
+            base, swap = sobol.add_sums(known[1], base), sobol.add_sums(known[2], swap)
+        self.sums[replicate] = (to, base, swap)
 
     def indices(self) -> Sensitivity:
         """Indices of outputs and of their logarithms, from the sums of all replicates."""
         names = tuple("+".join(block) for block in self.blocks)
-        return Sensitivity(names, *self.scales(), samples=self.analysed * self.design.replicates)
+        raw, log = self.scales()
+        return Sensitivity(names, raw, log, self.analysed * self.design.replicates)
 
     def scales(self) -> list[sobol.Indices]:
         """Indices of the outputs, and of their logarithms where these are wanted."""
@@ -319,6 +324,7 @@ class Sampler:
 
     def tally(self, first: int, last: int, replicate: int) -> None:
         """Count some points of one replicate."""
+        assert self.grid is not None  # made from the first draws, before any is counted
         grid = Grid(*(part.astype(self.cholesky.dtype) for part in self.grid))
         for start, stop in chunks_of(first, last, STREAM_CHUNK):
             given = (self.arrays, self.cholesky, self.cells(replicate, start, stop), grid)

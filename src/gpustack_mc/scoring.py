@@ -16,11 +16,11 @@ interval score). Grimit et al. (2006), The continuous ranked probability score f
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpustack_mc.arrays import Floats
+from gpustack_mc.arrays import Bools, Floats, Integers
 
 
 def _normal_cdf(z: Floats) -> Floats:
@@ -30,7 +30,7 @@ def _normal_cdf(z: Floats) -> Floats:
 
 
 def _normal_log_density(z: Floats) -> Floats:
-    return -0.5 * z * z - 0.5 * np.log(2 * np.pi)
+    return -0.5 * z * z - 0.5 * float(np.log(2 * np.pi))
 
 
 LEVELS = (0.5, 0.8, 0.9)
@@ -54,7 +54,7 @@ class Mixture(NamedTuple):
     means: Floats
     sds: Floats
 
-    def take(self, rows: Floats) -> "Mixture":
+    def take(self, rows: Integers | Bools) -> "Mixture":
         """Return the mixtures of some rows."""
         return Mixture(self.weights[rows], self.means[rows], self.sds[rows])
 
@@ -135,7 +135,8 @@ def crps_draws(draws: Floats, y: Floats) -> Floats:
     x = np.sort(draws, axis=1)
     size = x.shape[1]
     rank = 2 * np.arange(1, size + 1) - size - 1
-    return np.abs(x - np.asarray(y)[:, None]).mean(axis=1) - (x * rank).sum(axis=1) / size**2
+    found: Floats = np.abs(x - np.asarray(y)[:, None]).mean(axis=1) - (x * rank).sum(axis=1) / size**2
+    return found
 
 
 def interval_score(low: Floats, high: Floats, y: Floats, level: float) -> Floats:
@@ -173,7 +174,7 @@ def score_rows(mixture: Mixture, y: Floats) -> RowScores:
     )
 
 
-def metrics(scores: RowScores, rows: Floats | None = None) -> dict:
+def metrics(scores: RowScores, rows: Bools | None = None) -> dict[str, Any]:
     """Metrics of all rows, or of those that `rows` picks; an empty pick gives an error.
 
     Returns
@@ -205,8 +206,8 @@ def metrics(scores: RowScores, rows: Floats | None = None) -> dict:
 
 def cluster_bootstrap(
     values: Floats,
-    families: Sequence[str],
-    statistic: Callable[[Floats], float] = np.mean,
+    families: Sequence[str] | np.ndarray,
+    statistic: Callable[[Floats], Any] = np.mean,
     *,
     repeats: int = 1000,
     seed: int = 0,
@@ -225,8 +226,8 @@ def cluster_bootstrap(
     repeats, seed : int
         Bootstrap samples and the seed of their generator.
     """
-    values, families = np.asarray(values, dtype=float), np.asarray(families)
-    members = [values[families == name] for name in np.unique(families)]
+    values, labels = np.asarray(values, dtype=float), np.asarray(families)
+    members = [values[labels == name] for name in np.unique(labels)]
     generator = np.random.default_rng(seed)
     picks = generator.integers(0, len(members), size=(repeats, len(members)))
     return float(np.std([statistic(np.concatenate([members[k] for k in pick])) for pick in picks], ddof=1))
@@ -254,10 +255,10 @@ def median_of_other_families(families: Sequence[str], y: Floats, known_families:
     ValueError
         When fewer than two rows of other families are known.
     """
-    y, known_families = np.asarray(y, dtype=float), np.asarray(known_families)
+    y, known = np.asarray(y, dtype=float), np.asarray(known_families)
     found: dict[str, tuple[float, float]] = {}
     for name in set(families):
-        others = y[known_families != name]
+        others = y[known != name]
         if len(others) < 2:
             raise ValueError("the median of other families needs two rows of other families")
         found[name] = np.median(others), np.std(others, ddof=1)

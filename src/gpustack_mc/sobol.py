@@ -341,7 +341,8 @@ def replicate_error(values: np.ndarray) -> Floats:
     values = np.asarray(values, dtype=float)
     if len(values) == 1:
         return np.full(values.shape[1:], np.nan)
-    return values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    error: Floats = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    return error
 
 
 def replicate_interval(values: np.ndarray, mass: float = 0.90) -> tuple[np.ndarray, np.ndarray]:
@@ -439,7 +440,8 @@ def sobol_indices(
 def pilot_centre(y: Floats) -> Floats:
     """Average the finite values of each output, 0 where there are none; (outputs, n) to (outputs,), same unit."""
     finite = np.isfinite(y)
-    return np.where(finite, y, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
+    centre: Floats = np.where(finite, y, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
+    return centre
 
 
 def replicate_sums(

@@ -202,7 +202,7 @@ def from_tallies(tallies: Sequence[Tally], grid: Grid, of_inputs: np.ndarray) ->
         [np.concatenate([of_inputs, _binned_quantiles(tally.counts, grid)], axis=1) for tally in tallies]
     )
     counts = sum(tally.counts.astype(np.int64) for tally in tallies)
-    pooled = np.concatenate([of_inputs, _binned_quantiles(counts, grid)], axis=1)
+    pooled = np.concatenate([of_inputs, _binned_quantiles(np.asarray(counts), grid)], axis=1)
     # A bin has a width; what does not vary is known exactly.
     by_quantile = np.where(square == 0, grid.centre, by_quantile)
     pooled = np.where(square == 0, grid.centre, pooled)

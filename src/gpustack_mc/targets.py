@@ -37,7 +37,8 @@ class Target(NamedTuple):
             The largest distance of the terms: logarithm of the ratio of output and limit where both are positive in
             every draw, which makes it a smooth function of what is solved for; else their difference.
         """
-        return np.max([_distance(term, outputs) for term in self.terms], axis=0)
+        distances: Floats = np.maximum.reduce([_distance(term, outputs) for term in self.terms], axis=0)
+        return distances
 
 
 def _distance(term: Term, outputs: Mapping[str, Floats]) -> Floats:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpustack_mc import scoring
-from gpustack_mc.arrays import Floats
+from gpustack_mc.arrays import Bools, Floats, Integers
 from gpustack_mc.published_runs import Row, log_hours, settings, shipped
 from gpustack_mc.run_table import Skipped
 from gpustack_mc.scoring import Mixture, RowScores
@@ -109,16 +109,17 @@ def _other_families(rows: Sequence[Row], reference: Sequence[Row]) -> Mixture:
 
 def _inside(scores: RowScores, level: float) -> Floats:
     low, high = scores.intervals[level].T
-    return ((scores.observed >= low) & (scores.observed <= high)).astype(float)
+    inside: Bools = (scores.observed >= low) & (scores.observed <= high)
+    return inside.astype(float)
 
 
-def _metrics(scores: RowScores, families: Floats, model: RowScores | None = None) -> dict[str, Any]:
+def _metrics(scores: RowScores, families: np.ndarray, model: RowScores | None = None) -> dict[str, Any]:
     """Metrics with standard errors; those of a baseline also hold the errors of its differences to the model."""
     found = scoring.metrics(scores)
     del found["n"], found["interval_score_90"]
     clusters = _clusters(families)
 
-    def error(values: Floats, statistic: Callable = np.mean) -> float | None:
+    def error(values: Floats, statistic: Callable[[Floats], Any] = np.mean) -> float | None:
         if len(np.unique(clusters)) < 2:
             return None
         return scoring.cluster_bootstrap(values, clusters, statistic, repeats=settings()["bootstrap_repeats"])
@@ -136,17 +137,18 @@ def _metrics(scores: RowScores, families: Floats, model: RowScores | None = None
     return found
 
 
-def _clusters(families: Floats) -> Floats:
+def _clusters(families: np.ndarray) -> Integers:
     """Numbers of the families, merged at random when there are many; a union of clusters is a cluster."""
     _, number = np.unique(families, return_inverse=True)
     limit = settings()["bootstrap_clusters"]
     if number.max() < limit:
         return number
-    return np.random.default_rng(0).permutation(number.max() + 1)[number] % limit
+    merged: Integers = np.random.default_rng(0).permutation(number.max() + 1)[number] % limit
+    return merged
 
 
 def _groups(
-    rows: Sequence[Row], scores: RowScores, families: Floats, baselines: Mapping[str, RowScores]
+    rows: Sequence[Row], scores: RowScores, families: np.ndarray, baselines: Mapping[str, RowScores]
 ) -> dict[str, dict[str, Any]]:
     """Scores of the rows that share a value, and of the subsets of earlier studies."""
     found: dict[str, dict[str, Any]] = {}
@@ -164,7 +166,7 @@ def _groups(
     return found
 
 
-def _group(scores: RowScores, baselines: Mapping[str, RowScores], mask: Floats) -> dict[str, Any]:
+def _group(scores: RowScores, baselines: Mapping[str, RowScores], mask: Bools) -> dict[str, Any]:
     found = scoring.metrics(scores, mask)
     del found["interval_score_90"]
     others = {name: scoring.metrics(baseline, mask) for name, baseline in baselines.items()}
