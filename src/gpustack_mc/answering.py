@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpustack_mc import conditions, formatting
+from gpustack_mc.arrays import Result
 from gpustack_mc.conditions import Gate
 from gpustack_mc.problem import QUESTIONS, Condition, Term
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.sobol import replicate_error
 
 if TYPE_CHECKING:
-    import xarray as xr
+    pass
 
 # Half of a 90% interval of a normal distribution, in standard errors.
 WITHIN = 1.645
 
 
-def answers(tree: "xr.DataTree") -> dict[str, Any]:
+def answers(tree: Result) -> dict[str, Any]:
     """Return the probability that each limit of the scenario is kept, alone and together, with Monte Carlo errors.
 
     A budget is asked of the owned and of the rented cost, unless the scenario says which one is meant.
@@ -71,18 +72,18 @@ def limits_as_terms(limits: Mapping[str, float], ownership: str) -> dict[str, tu
     return found
 
 
-def _conditions(tree: "xr.DataTree") -> list[Condition]:
+def _conditions(tree: Result) -> list[Condition]:
     stored = json.loads(tree.attrs.get("asked", "[]"))
     return [Condition(text, tuple(Term(**term) for term in terms)) for text, terms in stored]
 
 
-def _asked(condition: Condition, tree: "xr.DataTree") -> dict[str, Any]:
+def _asked(condition: Condition, tree: Result) -> dict[str, Any]:
     terms = [term._asdict() | {"unit": BY_NAME[term.output].unit} for term in condition.terms]
     about = {"condition": condition.text, "terms": terms, "scope": conditions.scope_of(condition)}
     return about | probability(_holds(condition, tree), tree)
 
 
-def _holds(condition: Condition, tree: "xr.DataTree") -> np.ndarray:
+def _holds(condition: Condition, tree: Result) -> np.ndarray:
     return conditions.holds(condition, lambda output: tree["prior_predictive"][output].values[0])
 
 
@@ -100,14 +101,14 @@ def _ways(kept: Iterable[str]) -> list[list[str]]:
     return [[budget, *others] for budget in budgets] or [others]
 
 
-def probability(values: np.ndarray, tree: "xr.DataTree") -> dict[str, float | None]:
+def probability(values: np.ndarray, tree: Result) -> dict[str, float | None]:
     """Return the share of draws for which something holds, and its Monte Carlo standard error."""
     by_replicate = values.reshape(int(tree.attrs["replicates"]), -1).mean(axis=1)
     error = float(replicate_error(by_replicate)) if len(by_replicate) > 1 else math.nan
     return {"probability": float(values.mean()), "monte_carlo_error": error if math.isfinite(error) else None}
 
 
-def finish(tree: "xr.DataTree") -> dict[str, Any] | None:
+def finish(tree: Result) -> dict[str, Any] | None:
     """Return the day on which the run ends, when the scenario says on which it starts.
 
     A run that starts on a day uses this day as well.
@@ -130,7 +131,7 @@ def finish(tree: "xr.DataTree") -> dict[str, Any] | None:
 # ---- gates -------------------------------------------------------------------------------------------------------
 
 
-def failure(tree: "xr.DataTree", gate: Gate) -> str:
+def failure(tree: Result, gate: Gate) -> str:
     """Say why a result does not pass a gate; empty when it passes."""
     if gate.condition is None:
         value = float(tree["statistics"]["value"].sel(variable=gate.output, statistic=f"q{gate.quantile:g}"))

@@ -1,6 +1,7 @@
-"""Names of types of arrays that many modules share; nothing is computed here."""
+"""Names of types that many modules share; nothing is computed here."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,3 +23,18 @@ type Array = jax.Array | NDArray[np.floating]
 
 type Real = jax.Array | Floats | float
 """What the equations take and return: JAX arrays when they are compiled, NumPy arrays and numbers otherwise."""
+
+
+class Result(Protocol):
+    """A result as far as summaries, texts and pictures read it: a `gpustack_mc.tables.Tree` or `xarray.DataTree`.
+
+    A group holds variables; xarray does not tell the two apart by type.
+    """
+
+    @property
+    def attrs(self) -> Mapping[Any, Any]:
+        """Attributes of the whole."""
+
+    def __contains__(self, group: object, /) -> bool: ...
+
+    def __getitem__(self, group: str, /) -> Any: ...

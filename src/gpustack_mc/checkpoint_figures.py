@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
-import xarray as xr
 
 from gpustack_mc import failures, formatting, pages
+from gpustack_mc.arrays import Result
 from gpustack_mc.constants import HOURS_PER_DAY, MINUTES_PER_HOUR
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class _Draws(NamedTuple):
     same_count: bool
 
 
-def checkpoint_plot(tree: xr.DataTree) -> "Figure":
+def checkpoint_plot(tree: Result) -> "Figure":
     """Draw goodput over the checkpoint interval and run time over the count, with 50% and 90% equal-tailed bands.
 
     Parameters
@@ -69,7 +69,7 @@ def checkpoint_plot(tree: xr.DataTree) -> "Figure":
     return figure
 
 
-def _draws(tree: xr.DataTree) -> _Draws:
+def _draws(tree: Result) -> _Draws:
     groups = ("prior", "constant_data")
 
     def values(name: str) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from gpustack_mc import formatting, pages
+from gpustack_mc.arrays import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,7 +100,7 @@ class _Span(NamedTuple):
     clipped: bool
 
 
-def forest(rows: Sequence[Row], tree: xr.DataTree, said: str, nothing: str, layout: Layout = WIDE) -> "Figure":
+def forest(rows: Sequence[Row], tree: Result, said: str, nothing: str, layout: Layout = WIDE) -> "Figure":
     """Draw rows under the tree's name and `said`; `nothing` is said instead where no row varies."""
     drawn = [row for row in rows if row.varies and row.values[MEDIAN] > 0]
     header = [tree.attrs["name"], said]

@@ -63,7 +63,7 @@ class Plan(NamedTuple):
     """
 
     found: dict[str, Any]
-    tree: "xr.DataTree"
+    tree: Result
 
 
 def run_plan(
@@ -337,7 +337,7 @@ def _first_days(
     overrides: tuple[str, ...],
     problem: Problem,
     design: Design,
-    tree: "xr.DataTree",
+    tree: Result,
     summary: dict[str, Any],
     options: Options,
 ) -> dict[str, Any] | None:
@@ -371,7 +371,7 @@ def _reading(problem: Problem, design: Design, draws: Draws, worth: dict[str, An
 
 
 def _tests(
-    tree: "xr.DataTree",
+    tree: Result,
     summary: dict[str, Any],
     worth: dict[str, Any],
     readings: dict[str, np.ndarray],

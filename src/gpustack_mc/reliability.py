@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpustack_mc import constants, formatting, priors, units
+from gpustack_mc.arrays import Result
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.problem import Input
 from gpustack_mc.quantities import BY_NAME, INPUTS
@@ -14,7 +15,7 @@ from gpustack_mc.schema import ScenarioFile
 from gpustack_mc.yamlfile import Path_
 
 if TYPE_CHECKING:
-    import xarray as xr
+    pass
 
 # Rows of the table of results that these scenarios have besides those of all.
 ROWS = (
@@ -98,7 +99,7 @@ def require_progress(goodput: np.ndarray, place: Place) -> None:
         raise InputError("no-progress", found, fix, place)
 
 
-def afterthoughts(tree: "xr.DataTree") -> Iterator[str]:
+def afterthoughts(tree: Result) -> Iterator[str]:
     """Yield what only the draws of a result tell: that the run never ends in some of them."""
     if "expected_goodput" in tree["prior_predictive"]:
         share = float(np.mean(tree["prior_predictive"]["expected_goodput"].values < NO_PROGRESS))

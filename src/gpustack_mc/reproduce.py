@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import numpy as np
 
 from gpustack_mc import catalog, pack, yamlfile
+from gpustack_mc.arrays import Result
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.problem import Problem
@@ -16,7 +17,7 @@ from gpustack_mc.result import to_datatree, versions
 from gpustack_mc.scenario import resolve
 
 if TYPE_CHECKING:
-    import xarray as xr
+    pass
 
 # Another machine's exp and log differ in the last of 16 digits, which the model adds up over some 40 operations and the
 # inversion of quantile tables magnifies; a change that anyone could see is a thousand times larger than this.
@@ -103,7 +104,7 @@ def text(done: Reproduced) -> str:
     return "\n".join(lines)
 
 
-def _problem(tree: "xr.DataTree", path: Path, calibration: Path | None) -> Problem:
+def _problem(tree: Result, path: Path, calibration: Path | None) -> Problem:
     try:
         written, digest = tree.attrs["scenario_file"], tree.attrs["pack_sha256"]
         overrides = json.loads(tree.attrs["overrides"])
@@ -122,7 +123,7 @@ def _problem(tree: "xr.DataTree", path: Path, calibration: Path | None) -> Probl
     return resolve(document, overrides)
 
 
-def _simulated(problem: Problem, design: Design, tree: "xr.DataTree", path: Path) -> Simulation:
+def _simulated(problem: Problem, design: Design, tree: Result, path: Path) -> Simulation:
     """Propagate in the precision of the result, with indices from as many points: a tolerance may have taken more."""
     import jax
 
@@ -140,7 +141,7 @@ def _damaged(path: Path, what: str) -> InputError:
     return InputError("damaged-result", f"this file lacks {what}.", "Run the scenario again.", Place(str(path)))
 
 
-def _deviations(tree: "xr.DataTree", again: "xr.DataTree") -> tuple[dict[str, float], bool]:
+def _deviations(tree: Result, again: Result) -> tuple[dict[str, float], bool]:
     """Return the largest relative deviation of each variable, and whether all bytes are the same."""
     found, identical = {}, True
     for group in _GROUPS:
@@ -181,7 +182,7 @@ def _largest(deviations: dict[str, float], most: int = 5) -> list[tuple[str, flo
     return sorted(beyond, key=lambda item: -item[1])[:most]
 
 
-def _changed(tree: "xr.DataTree", again: "xr.DataTree") -> dict[str, tuple[str, str]]:
+def _changed(tree: Result, again: Result) -> dict[str, tuple[str, str]]:
     """Return what the numbers depend on and is not what it was: versions, priors, platform."""
     before, now = json.loads(tree.attrs["versions"]), versions()
     found = {

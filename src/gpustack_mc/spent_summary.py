@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpustack_mc.arrays import Result
 from gpustack_mc.sobol import replicate_error
 
 if TYPE_CHECKING:
-    import xarray as xr
+    pass
 
 _PARTS = ("so_far", "remaining")
 
 
-def running_job(tree: "xr.DataTree") -> dict[str, Any] | None:
+def running_job(tree: Result) -> dict[str, Any] | None:
     """Return what is spent and what remains of a job that runs, over the draws that are kept."""
     if "remaining" not in tree:
         return None
@@ -23,7 +24,7 @@ def running_job(tree: "xr.DataTree") -> dict[str, Any] | None:
     }
 
 
-def _part(tree: "xr.DataTree", part: str, name: str) -> dict[str, Any]:
+def _part(tree: Result, part: str, name: str) -> dict[str, Any]:
     values = tree[part][name].values[0]
     by_replicate = np.quantile(values.reshape(int(tree.attrs["replicates"]), -1), (0.05, 0.5, 0.95), axis=1)
     errors = [_finite(replicate_error(row)) if len(row) > 1 else None for row in by_replicate]

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpustack_mc import answering, drivers, formatting, reliability, site_inputs
+from gpustack_mc.arrays import Result
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.spent_summary import running_job
 
 if TYPE_CHECKING:
-    import xarray as xr
+    pass
 
 HEADLINE = (
     "training_days",
@@ -46,7 +47,7 @@ def _plain(text: str, **_: Any) -> str:
     return text
 
 
-def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
+def summarise(tree: Result, files: Iterable[str] = ()) -> dict[str, Any]:
     """Return the object that ``run --json`` prints and ``summary.json`` holds.
 
     Parameters
@@ -93,7 +94,7 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _variable(tree: "xr.DataTree", group: str, key: Any) -> dict[str, Any]:
+def _variable(tree: Result, group: str, key: Any) -> dict[str, Any]:
     statistics = tree["statistics"]["value"].sel(variable=key)
     attrs = tree[group][key].attrs
     got = {
@@ -116,14 +117,14 @@ def _variable(tree: "xr.DataTree", group: str, key: Any) -> dict[str, Any]:
     }
 
 
-def input_keys(tree: "xr.DataTree") -> list[str]:
+def input_keys(tree: Result) -> list[str]:
     """Return the keys of all inputs in the order of the table of quantities, those of single phases last."""
     order = {name: i for i, name in enumerate(BY_NAME)}
     keys = [*map(str, tree["prior"].data_vars), *map(str, tree["constant_data"].data_vars)]
     return sorted(keys, key=lambda key: ("@" in key, order[key.partition("@")[0]]))
 
 
-def _input(tree: "xr.DataTree", key: str) -> dict[str, Any]:
+def _input(tree: Result, key: str) -> dict[str, Any]:
     varying = key in tree["prior"]
     attrs = tree["prior" if varying else "constant_data"][key].attrs
     about = {
@@ -143,7 +144,7 @@ def _input(tree: "xr.DataTree", key: str) -> dict[str, Any]:
     return fixed | {"median": value, "interval_50": [value, value], "interval_90": [value, value]} | about
 
 
-def _indices(tree: "xr.DataTree", scale: str) -> dict[str, Any]:
+def _indices(tree: Result, scale: str) -> dict[str, Any]:
     if "sensitivity" not in tree:
         return {}
     found = tree["sensitivity"].sel(scale=scale)
@@ -163,7 +164,7 @@ def _indices(tree: "xr.DataTree", scale: str) -> dict[str, Any]:
     }
 
 
-def _status(tree: "xr.DataTree") -> dict[str, dict[str, str]]:
+def _status(tree: Result) -> dict[str, dict[str, str]]:
     """Return what is odd about outputs, by scale; outputs with sound indices are left out."""
     if "sensitivity" not in tree:
         return {}
@@ -178,7 +179,7 @@ def _status(tree: "xr.DataTree") -> dict[str, dict[str, str]]:
     }
 
 
-def _published(tree: "xr.DataTree") -> dict[str, Any]:
+def _published(tree: Result) -> dict[str, Any]:
     figures = json.loads(tree.attrs["published"])
     for name, figure in figures.items():
         found = _variable(tree, "prior_predictive", name)
