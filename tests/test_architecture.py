@@ -89,6 +89,7 @@ ROOMS = {
         "priors",
         "quantities",
         "refitting",
+        "run_table",
         "storage",
         "surprise",
         "user_table",

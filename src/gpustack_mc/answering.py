@@ -64,7 +64,7 @@ def limits_as_terms(limits: Mapping[str, float], ownership: str) -> dict[str, tu
         for output in _outputs_of(QUESTIONS[name][0], ownership):
             key = name if QUESTIONS[name][0] == output else f"{name}_{output.split('_')[1]}"
             alone[key] = Term(output, "<=", limit, key)
-    found = {key: (term,) for key, term in alone.items()}
+    found: dict[str, tuple[Term, ...]] = {key: (term,) for key, term in alone.items()}
     if len(limits) > 1:
         for way in _ways(alone):
             name = "all_" + way[0].rpartition("_")[2] if "budget_" in way[0] else "all"
@@ -141,12 +141,13 @@ def failure(tree: Result, gate: Gate) -> str:
         shown = formatting.with_unit(value, quantity.unit, 3)
         return f"--fail-if {gate.text}: it is {shown} ({quantity.scope})."
     found = probability(_holds(gate.condition, tree), tree)
-    if not conditions.OPERATORS[gate.op](found["probability"], gate.limit):
+    chance = found["probability"]
+    if chance is None or not conditions.OPERATORS[gate.op](chance, gate.limit):
         return ""
-    near = abs(found["probability"] - gate.limit) < WITHIN * (found["monte_carlo_error"] or 0.0)
+    near = abs(chance - gate.limit) < WITHIN * (found["monte_carlo_error"] or 0.0)
     fix = " That is within the Monte Carlo error: use more --samples." if near else ""
     scope = conditions.scope_of(gate.condition)
-    return f"--fail-if {gate.text}: it is {percent(found['probability'])}{within(found)} ({scope}).{fix}"
+    return f"--fail-if {gate.text}: it is {percent(chance)}{within(found)} ({scope}).{fix}"
 
 
 # ---- text --------------------------------------------------------------------------------------------------------

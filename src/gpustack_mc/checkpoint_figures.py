@@ -79,11 +79,18 @@ def _draws(tree: Result) -> _Draws:
                 return found[0, :_DRAWS] if found.ndim else float(found)
         return None
 
-    names = ("accelerator_count", "interruption_rate", "checkpoint_interval", "checkpoint_save_time", "restart_time",
-             "unexplained_loss")  # fmt: skip
     days = tree["prior_predictive"]["training_days"].values[0, :_DRAWS]
     own = any(str(key).startswith("accelerator_count@") for group in groups for key in tree[group].data_vars)
-    return _Draws(*(values(name) for name in names), days, same_count=not own)
+    return _Draws(
+        count=values("accelerator_count"),
+        rate=values("interruption_rate"),
+        interval=values("checkpoint_interval"),
+        saving=values("checkpoint_save_time"),
+        restart=values("restart_time"),
+        other=values("unexplained_loss"),
+        days=days,
+        same_count=not own,
+    )
 
 
 def _goodput(draws: _Draws, count: Any, interval: Any) -> np.ndarray:
@@ -141,7 +148,7 @@ def _counts(axes: "Axes", draws: _Draws) -> None:
 
 def _curves(axes: "Axes", grid: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """Draw the bands and the median of curves, shape (points, draws); return the median."""
-    lowest, low, middle, high, highest = np.quantile(draws, _LEVELS, axis=1)
+    lowest, low, middle, high, highest = np.asarray(np.quantile(draws, _LEVELS, axis=1))
     axes.fill_between(grid, lowest, highest, color=_BAND, linewidth=0)
     axes.fill_between(grid, low, high, color=_TINT, linewidth=0)
     axes.plot(grid, middle, color=_BLUE, linewidth=1.8)

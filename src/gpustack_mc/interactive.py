@@ -84,7 +84,8 @@ def places(tree: Result) -> np.ndarray:
     wanted = min(DRAWS, _MOST_NUMBERS // max(len(tree["prior"].data_vars), 1))
     used = min(replicates, _REPLICATES) if draws > wanted else replicates
     each = min(draws // replicates, max(wanted // used, 1))
-    return (np.arange(used)[:, None] * (draws // replicates) + np.arange(each)).reshape(-1)
+    found: np.ndarray = (np.arange(used)[:, None] * (draws // replicates) + np.arange(each)).reshape(-1)
+    return found
 
 
 def _phases(tree: Result) -> list[dict[str, str]]:
@@ -104,7 +105,7 @@ def program(tree: Result, keys: Sequence[str]) -> Callable[..., list[Any]]:
     """Return the model of a result as a function of its inputs, in the order of `keys`, to its outputs in theirs."""
     phases = _phases(tree)
     outputs = list(map(str, tree["prior_predictive"].data_vars))
-    run = model.run
+    run: Callable[..., dict[str, Any]] = model.run
     if "expected_goodput" in outputs:
         run = model.run_with_checkpoints if "checkpoint_interval" in keys else model.run_with_best_checkpoints
 
@@ -231,7 +232,7 @@ def _terms(answer: Mapping[str, Any], outputs: Sequence[str], answers: Mapping[s
 
 
 def _blocks(tree: Result) -> list[str]:
-    return list(map(str, tree["sensitivity"]["input"].values)) if "sensitivity" in tree.children else []
+    return list(map(str, tree["sensitivity"]["input"].values)) if "sensitivity" in tree else []
 
 
 def _controls(tree: Result, found: Mapping[str, Any], inputs: Inputs, rows: Sequence[str]) -> list[dict[str, Any]]:

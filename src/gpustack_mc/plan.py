@@ -22,6 +22,7 @@ from gpustack_mc import (
     units,
 )
 from gpustack_mc import measure as measuring
+from gpustack_mc.arrays import Result
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.facts import medians
@@ -137,7 +138,7 @@ def _planned(
     tree = to_datatree(simulate(problem, design))
     summary = summarizing.summarise(tree)
     if problem.file.reliability is not None:
-        goodput = tree["prior_predictive"]["expected_goodput"].values[0]
+        goodput = tree["prior_predictive"].dataset["expected_goodput"].values[0]
         reliability.require_progress(goodput, problem.place(("reliability",)))
     found = {
         "schema_version": 1,

@@ -71,7 +71,7 @@ def contradictions(file: ScenarioFile) -> Iterator[tuple[Path_, str, str, str]]:
         message = "the losses so far and the failures of reliability would be two forecasts of one goodput."
         fix = "Remove one; what a run with reliability expects may stand as inputs.goodput beside observed."
         yield ("observed",), message, fix, "contradiction"
-    places: list[tuple[Path_, Any]] = [(("inputs", "goodput"), file.inputs.goodput)]
+    places: list[tuple[Path_, Any]] = [(("inputs", "goodput"), dict(file.inputs)["goodput"])]
     places += [
         (("workload", "phases", i, "goodput"), phase.goodput) for i, phase in enumerate(file.workload.phases or ())
     ]

@@ -132,7 +132,7 @@ def _simulated(problem: Problem, design: Design, tree: Result, path: Path) -> Si
         raise _damaged(path, "its precision")
     with jax.enable_x64(True):
         made = sampler(problem, design, precision=precision)
-        if "sensitivity" in tree.children:
+        if "sensitivity" in tree:
             made.lengthen(design.samples, int(tree["sensitivity"].attrs["samples"]) // design.replicates)
         return made.simulation()
 
@@ -145,13 +145,13 @@ def _deviations(tree: Result, again: Result) -> tuple[dict[str, float], bool]:
     """Return the largest relative deviation of each variable, and whether all bytes are the same."""
     found, identical = {}, True
     for group in _GROUPS:
-        old, new = (each[group].data_vars if group in each.children else {} for each in (tree, again))
+        old, new = (each[group].data_vars if group in each else {} for each in (tree, again))
         for name in dict.fromkeys([*old, *new]):
             both = [each[name].values if name in each else None for each in (old, new)]
             found[f"{group}/{name}"], same = _deviation(*both)
             identical &= same
     for group, names in {"statistics": ("value",), "sensitivity": ("S1", "ST")}.items():
-        if not all(group in each.children for each in (tree, again)):
+        if not all(group in each for each in (tree, again)):
             continue
         for name in names:
             found[f"{group}/{name}"], same = _deviation(tree[group][name].values, again[group][name].values, whole=True)

@@ -27,7 +27,7 @@ def running_job(tree: Result) -> dict[str, Any] | None:
 def _part(tree: Result, part: str, name: str) -> dict[str, Any]:
     values = tree[part][name].values[0]
     by_replicate = np.quantile(values.reshape(int(tree.attrs["replicates"]), -1), (0.05, 0.5, 0.95), axis=1)
-    errors = [_finite(replicate_error(row)) if len(row) > 1 else None for row in by_replicate]
+    errors = [_finite(float(replicate_error(row))) if len(row) > 1 else None for row in by_replicate]
     low, quarter, middle, three, high = (float(q) for q in np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)))
     fixed = bool(values.min() == values.max())
     return {

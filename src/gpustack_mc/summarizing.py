@@ -180,7 +180,7 @@ def _status(tree: Result) -> dict[str, dict[str, str]]:
 
 
 def _published(tree: Result) -> dict[str, Any]:
-    figures = json.loads(tree.attrs["published"])
+    figures: dict[str, Any] = json.loads(tree.attrs["published"])
     for name, figure in figures.items():
         found = _variable(tree, "prior_predictive", name)
         low, high = found["interval_90"]
@@ -344,8 +344,9 @@ def _spread(entry: dict[str, Any]) -> tuple[str, str, str]:
     middle = formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=entry["sd"] == 0)
     if entry["sd"] == 0:
         return middle, "fixed", "fixed"
-    half = formatting.interval(*entry["interval_50"], entry["unit"], (digits[1], digits[1]), step)
-    return middle, half, formatting.interval(*entry["interval_90"], entry["unit"], (digits[0], digits[2]), step)
+    (low, high), (lowest, highest) = entry["interval_50"], entry["interval_90"]
+    half = formatting.interval(low, high, entry["unit"], (digits[1], digits[1]), step)
+    return middle, half, formatting.interval(lowest, highest, entry["unit"], (digits[0], digits[2]), step)
 
 
 def _table(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:
@@ -353,7 +354,7 @@ def _table(summary: dict[str, Any], ownership: str, style: Style, width: int) ->
 
 
 def _rows_of(table: Mapping[str, tuple[str, ...]], summary: dict[str, Any], width: int) -> list[tuple[str, ...]]:
-    rows = [("", "median", "50% interval", "90% interval")]
+    rows: list[tuple[str, ...]] = [("", "median", "50% interval", "90% interval")]
     rows += [(label_of(name, summary), *cells) for name, cells in table.items()]
     if max(sum(len(cell) + 3 for cell in row) for row in rows) > width:
         rows = [(label, middle, most) for label, middle, _, most in rows]
@@ -374,7 +375,7 @@ def _running_lines(summary: dict[str, Any], ownership: str, style: Style, width:
     found = summary["running"]
     if found is None:
         return []
-    rows = [("of which", "spent so far", "remaining, median", "90% interval")]
+    rows: list[tuple[str, ...]] = [("of which", "spent so far", "remaining, median", "90% interval")]
     for name in _rows(summary, ownership):
         if name not in found["remaining"]:
             continue
@@ -382,7 +383,8 @@ def _running_lines(summary: dict[str, Any], ownership: str, style: Style, width:
         step = formatting.step_for(rest["median"], rest["unit"])
         ends = "fixed"
         if rest["sd"] > 0:
-            ends = formatting.interval(*rest["interval_90"], rest["unit"], digits_of(rest)[::2], step)
+            (low, high), digits = rest["interval_90"], digits_of(rest)
+            ends = formatting.interval(low, high, rest["unit"], (digits[0], digits[2]), step)
         rows.append(
             (label_of(name, summary), ("" if spent["sd"] == 0 else "about ") + _middle(spent), _middle(rest), ends)
         )

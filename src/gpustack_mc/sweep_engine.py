@@ -274,7 +274,7 @@ class Engine:
     def compute(self, wanted: Sequence[int]) -> Iterator[tuple[int, Chunk]]:
         """Run chunks on all cores; the next one is read while one runs."""
         with ThreadPoolExecutor(os.cpu_count()) as executor:
-            waiting: list[tuple[int, Chunk, list[Future]]] = []
+            waiting: list[tuple[int, Chunk, list[Future[Any]]]] = []
             try:
                 for number in wanted:
                     works, reasons = self.load(number)
@@ -290,7 +290,7 @@ class Engine:
                 executor.shutdown(cancel_futures=True)
 
 
-def _done(waiting: tuple[int, Chunk, list[Future]]) -> tuple[int, Chunk]:
+def _done(waiting: tuple[int, Chunk, list[Future[Any]]]) -> tuple[int, Chunk]:
     number, results, futures = waiting
     for future in futures:
         future.result()
@@ -407,4 +407,5 @@ def _from_keys(keys: np.ndarray, low: np.ndarray, shift: np.ndarray) -> np.ndarr
     """Return the draws that keys stand for, to within a step."""
     bits = (keys.astype(np.uint32) << shift[:, None]) + low[:, None]
     bits = np.where(bits >= _SIGN, bits ^ _SIGN, ~bits)
-    return bits.view(np.float32).astype(float)
+    draws: np.ndarray = bits.view(np.float32).astype(float)
+    return draws

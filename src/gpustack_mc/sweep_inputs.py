@@ -404,7 +404,7 @@ def _plan(group: Group, forms: Mapping[str, Mapping[str, int]], outputs: Sequenc
 
 def completed(members: Sequence[Member]) -> list[dict[str, Kernel]]:
     """Return all kernels of scenarios, MFU predicted; equal runs are predicted once."""
-    wanted: dict[bool, dict[tuple, int]] = {False: {}, True: {}}
+    wanted: dict[bool, dict[tuple[Any, ...], int]] = {False: {}, True: {}}
     for member in members:
         if member.planned:
             own = wanted[member.planned.clean]

@@ -167,7 +167,11 @@ def gathered(store: Store, engine: Engine) -> tuple[xr.Dataset, list[Skip]]:
     """Return the chunks of a sweep as one dataset, and the scenarios that could not be run."""
     parts = [store.read(number) for number in range(engine.chunks)]
     whole = Chunk(
-        *(np.concatenate([part[i] for part in parts]) for i in range(4)), [r for part in parts for r in part.reasons]
+        np.concatenate([part.statistics for part in parts]),
+        np.concatenate([part.probabilities for part in parts]),
+        np.concatenate([part.indices for part in parts]),
+        np.concatenate([part.draws for part in parts]),
+        [r for part in parts for r in part.reasons],
     )
     sweep = engine.sweep
     skipped = [Skip(row.line, "", row.reason) for row in sweep.unread]

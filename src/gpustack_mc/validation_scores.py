@@ -1,7 +1,7 @@
 """Scores of predicted accelerator-hours: metrics with errors, baselines, groups and rows, as the JSON holds them."""
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -22,7 +22,7 @@ _CHUNK = 256  # rows whose mixtures are in memory together
 
 
 def score(
-    rows: Sequence[Row], mixtures: Mixture | Sequence[Mixture], *, reference: Sequence[Row] | None = None,
+    rows: Sequence[Row], mixtures: Mixture | Iterable[Mixture], *, reference: Sequence[Row] | None = None,
     skipped: Sequence[Skipped] = (), method: str = PLAIN,
 ) -> dict[str, Any]:  # fmt: skip
     """Score predictions against the reported hours, beside what one could say without a model.
@@ -31,7 +31,7 @@ def score(
     ----------
     rows : sequence of mapping
         With ``run_id``, ``family``, ``accelerator_hours`` and the columns that make the groups.
-    mixtures : Mixture or sequence of Mixture
+    mixtures : Mixture or iterable of Mixture
         Predicted log hours of the rows, in their order; in one piece or in several.
     reference : sequence of mapping, optional
         Rows whose other families give the median that a run is compared with; `rows` when omitted.
@@ -70,7 +70,7 @@ def scores_of(rows: Sequence[Row], mixture: Mixture) -> dict[str, Any]:
     return _metrics(_score_pieces([mixture], log_hours(rows)), families)
 
 
-def _score_pieces(pieces: Sequence[Mixture], y: Floats) -> RowScores:
+def _score_pieces(pieces: Iterable[Mixture], y: Floats) -> RowScores:
     """Score a few rows at a time: a thousand components of 100,000 rows would take gigabytes."""
     done, at = [], 0
     for piece in pieces:

@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -115,7 +115,7 @@ def run(
     elif not quiet:
         from gpustack_mc import summarizing
 
-        style = {} if os.environ.get("NO_COLOR") else {"style": click.style}
+        style: dict[str, Any] = {} if os.environ.get("NO_COLOR") else {"style": click.style}
         click.echo(summarizing.text(done.summary, done.ownership, outputs=done.shown, **style))
         if variance_split:
             from gpustack_mc import variance_split as parts
