@@ -72,8 +72,8 @@ def _draw(figure: "Figure", height: float, inputs: Mapping[str, Mapping[str, Any
     _scale(forest, np.concatenate(list(ratios.values())))
     for i, (name, entry) in enumerate(inputs.items()):
         if i % 2 == 0:
-            for part in (labels, forest, values):
-                part.axhspan(i - 0.5, i + 0.5, color=_BAND, zorder=0, linewidth=0)
+            for column in (labels, forest, values):
+                column.axhspan(i - 0.5, i + 0.5, color=_BAND, zorder=0, linewidth=0)
         unit = entry["unit"]
         short = BY_NAME[name].short if BY_NAME[name].role == "output" else name
         labels.text(0, i - 0.1, short, va="center", fontsize=9, color=_INK, fontweight="bold", parse_math=False)

@@ -148,7 +148,8 @@ def _counts(axes: "Axes", draws: _Draws) -> None:
 
 def _curves(axes: "Axes", grid: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """Draw the bands and the median of curves, shape (points, draws); return the median."""
-    lowest, low, middle, high, highest = np.asarray(np.quantile(draws, _LEVELS, axis=1))
+    bands: list[np.ndarray] = list(np.quantile(draws, _LEVELS, axis=1))
+    lowest, low, middle, high, highest = bands
     axes.fill_between(grid, lowest, highest, color=_BAND, linewidth=0)
     axes.fill_between(grid, low, high, color=_TINT, linewidth=0)
     axes.plot(grid, middle, color=_BLUE, linewidth=1.8)

@@ -127,7 +127,7 @@ def _simulated(problem: Problem, design: Design, tree: Result, path: Path) -> Si
     """Propagate in the precision of the result, with indices from as many points: a tolerance may have taken more."""
     import jax
 
-    precision = tree.attrs.get("precision")
+    precision: Any = tree.attrs.get("precision")
     if precision not in get_args(Precision):
         raise _damaged(path, "its precision")
     with jax.enable_x64(True):

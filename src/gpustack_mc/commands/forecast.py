@@ -71,7 +71,7 @@ def run(
     quiet: bool,
     samples: int,
     seed: int,
-    design: str,
+    design: Literal["sobol", "lhs", "random"],
     tolerance: float | None,
     precision: Literal["float64", "float32"],
     out: Path | None,

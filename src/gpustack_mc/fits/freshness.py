@@ -30,14 +30,12 @@ def statements(path: Path) -> bytes:
 
 class _WithoutTypes(ast.NodeTransformer):
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
-        fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
-        others = [item for item in node.body if not isinstance(item, ast.AnnAssign)]
-        of_names = [base for base in node.bases if isinstance(base, ast.Name) and base.id == "NamedTuple"]
-        if of_names and len(node.bases) == 1 and not node.decorator_list:
-            for item in fields:
+        named = [base.id for base in node.bases if isinstance(base, ast.Name)] == ["NamedTuple"]
+        for item in node.body:
+            if not isinstance(item, ast.AnnAssign):
+                self.visit(item)
+            elif named and not node.decorator_list:
                 item.annotation = ast.Constant(...)
-        for item in others:
-            self.visit(item)
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
