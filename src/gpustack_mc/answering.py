@@ -4,19 +4,16 @@ import datetime
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gpustack_mc import conditions, formatting
-from gpustack_mc.arrays import Result
+from gpustack_mc.arrays import Chance, Result
 from gpustack_mc.conditions import Gate
 from gpustack_mc.problem import QUESTIONS, Condition, Term
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.sobol import replicate_error
-
-if TYPE_CHECKING:
-    pass
 
 # Half of a 90% interval of a normal distribution, in standard errors.
 WITHIN = 1.645
@@ -45,7 +42,7 @@ def answers(tree: Result) -> dict[str, Any]:
                 "unit": QUESTIONS[name][1],
                 "scope": BY_NAME[output].scope,
             }
-    found = {key: about[key] | probability(values, tree) for key, values in kept.items()}
+    found = {key: {**about[key], **probability(values, tree)} for key, values in kept.items()}
     if len(limits) > 1:
         for way in _ways(kept):
             together = np.logical_and.reduce([kept[key] for key in way])
@@ -80,7 +77,7 @@ def _conditions(tree: Result) -> list[Condition]:
 def _asked(condition: Condition, tree: Result) -> dict[str, Any]:
     terms = [term._asdict() | {"unit": BY_NAME[term.output].unit} for term in condition.terms]
     about = {"condition": condition.text, "terms": terms, "scope": conditions.scope_of(condition)}
-    return about | probability(_holds(condition, tree), tree)
+    return {**about, **probability(_holds(condition, tree), tree)}
 
 
 def _holds(condition: Condition, tree: Result) -> np.ndarray:
@@ -101,7 +98,7 @@ def _ways(kept: Iterable[str]) -> list[list[str]]:
     return [[budget, *others] for budget in budgets] or [others]
 
 
-def probability(values: np.ndarray, tree: Result) -> dict[str, float | None]:
+def probability(values: np.ndarray, tree: Result) -> Chance:
     """Return the share of draws for which something holds, and its Monte Carlo standard error."""
     by_replicate = values.reshape(int(tree.attrs["replicates"]), -1).mean(axis=1)
     error = float(replicate_error(by_replicate)) if len(by_replicate) > 1 else math.nan
@@ -141,13 +138,12 @@ def failure(tree: Result, gate: Gate) -> str:
         shown = formatting.with_unit(value, quantity.unit, 3)
         return f"--fail-if {gate.text}: it is {shown} ({quantity.scope})."
     found = probability(_holds(gate.condition, tree), tree)
-    chance = found["probability"]
-    if chance is None or not conditions.OPERATORS[gate.op](chance, gate.limit):
+    if not conditions.OPERATORS[gate.op](found["probability"], gate.limit):
         return ""
-    near = abs(chance - gate.limit) < WITHIN * (found["monte_carlo_error"] or 0.0)
+    near = abs(found["probability"] - gate.limit) < WITHIN * (found["monte_carlo_error"] or 0.0)
     fix = " That is within the Monte Carlo error: use more --samples." if near else ""
     scope = conditions.scope_of(gate.condition)
-    return f"--fail-if {gate.text}: it is {percent(chance)}{within(found)} ({scope}).{fix}"
+    return f"--fail-if {gate.text}: it is {percent(found['probability'])}{within(found)} ({scope}).{fix}"
 
 
 # ---- text --------------------------------------------------------------------------------------------------------
@@ -209,7 +205,7 @@ def percent(probability: float) -> str:
     return ">99.9%" if 0.999 < probability < 1 else f"{probability:.1%}"
 
 
-def within(answer: dict[str, Any]) -> str:
+def within(answer: Mapping[str, Any]) -> str:
     """Write the half width of the 90% interval of the Monte Carlo error."""
     error = answer["monte_carlo_error"]
     # What is written as a bound has no error of its own.

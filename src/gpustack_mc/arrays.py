@@ -1,7 +1,7 @@
 """Names of types that many modules share; nothing is computed here."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,13 @@ type Array = jax.Array | NDArray[np.floating]
 
 type Real = jax.Array | Floats | float
 """What the equations take and return: JAX arrays when they are compiled, NumPy arrays and numbers otherwise."""
+
+
+class Chance(TypedDict):
+    """A probability over the draws with its Monte Carlo standard error, which one replicate does not tell."""
+
+    probability: float
+    monte_carlo_error: float | None
 
 
 class Result(Protocol):

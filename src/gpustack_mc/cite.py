@@ -2,13 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpustack_mc import formatting, summarizing
 from gpustack_mc.arrays import Result
-
-if TYPE_CHECKING:
-    pass
 
 # As in CITATION.cff, which is not in the wheel.
 TITLE = "gpustack-mc: credible intervals for the time, energy, CO2 and cost of training an AI model"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpustack_mc import priors
-from gpustack_mc.arrays import Floats
+from gpustack_mc.arrays import Chance, Floats
 from gpustack_mc.paired import ROUNDING, DifferenceIndices, Paired
 from gpustack_mc.problem import Input, Problem
 from gpustack_mc.quantities import BY_NAME
@@ -103,7 +103,7 @@ def _quantiles(values: Floats) -> Floats:
     return found
 
 
-def chance(holds: Floats, replicates: int) -> dict[str, float | None]:
+def chance(holds: Floats, replicates: int) -> Chance:
     """Return the share of draws, each between 0 and 1, with its Monte Carlo standard error."""
     error = float(replicate_error(holds.reshape(replicates, -1).mean(axis=1)))
     return {"probability": float(holds.mean()), "monte_carlo_error": error if np.isfinite(error) else None}

@@ -15,7 +15,6 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -144,13 +143,14 @@ def _stored_or_made(name: str, key: str, make: Callable[[], Any]) -> Any:
 def _environment() -> str:
     """Everything besides its key that an executable depends on: versions, machine, flags, source files."""
     import jax
+    import jaxlib.version
 
     digest = hashlib.sha256()
     for source in _SOURCES:
         digest.update((Path(__file__).parent / f"{source}.py").read_bytes())
     flags = sorted((name, value) for name, value in os.environ.items() if name.startswith(("XLA_", "JAX_")))
     devices = [str(device) for device in jax.devices()]
-    versions = (__version__, jax.__version__, version("jaxlib"), sys.version)
+    versions = (__version__, jax.__version__, jaxlib.version.__version__, sys.version)
     return repr((versions, platform.platform(), _processor(), flags, devices, digest.hexdigest()))
 
 

@@ -2,7 +2,7 @@
 
 import shutil
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +10,6 @@ from gpustack_mc import chain, notation, summarizing
 from gpustack_mc.arrays import Result
 from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
-
-if TYPE_CHECKING:
-    pass
 
 # A given-data estimate from fewer draws than this says nothing.
 _FEWEST_DRAWS = 256

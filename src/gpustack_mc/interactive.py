@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,6 @@ from gpustack_mc.errors import InputError
 from gpustack_mc.problem import PHASE_KEYS
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.shapes import MODEL_INPUTS
-
-if TYPE_CHECKING:
-    pass
 
 # Enough for an error of about half a per cent in the ends of a 90% interval, in a page below 2 MB.
 DRAWS = 2**13

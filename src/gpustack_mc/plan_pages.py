@@ -3,14 +3,11 @@
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack_mc import memory, plan_text, report, summarizing
 from gpustack_mc.arrays import Result
 from gpustack_mc.quantities import BY_NAME
-
-if TYPE_CHECKING:
-    pass
 
 # What Markdown would read as markup, at the places where a text of a scenario may stand.
 _MARKUP = re.compile(r"([\\`*_\[\]<>|#~&!])")

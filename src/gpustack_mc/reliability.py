@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from gpustack_mc.problem import Input
 from gpustack_mc.quantities import BY_NAME, INPUTS
 from gpustack_mc.schema import ScenarioFile
 from gpustack_mc.yamlfile import Path_
-
-if TYPE_CHECKING:
-    pass
 
 # Rows of the table of results that these scenarios have besides those of all.
 ROWS = (

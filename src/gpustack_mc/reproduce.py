@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from gpustack_mc.propagation import Precision, Simulation, sampler
 from gpustack_mc.reopening import open_result
 from gpustack_mc.result import to_datatree, versions
 from gpustack_mc.scenario import resolve
-
-if TYPE_CHECKING:
-    pass
 
 # Another machine's exp and log differ in the last of 16 digits, which the model adds up over some 40 operations and the
 # inversion of quantile tables magnifies; a change that anyone could see is a thousand times larger than this.

@@ -1,15 +1,12 @@
 """What a job that runs has spent and what remains, as ``summary.json`` holds it."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gpustack_mc.arrays import Result
 from gpustack_mc.sobol import replicate_error
-
-if TYPE_CHECKING:
-    pass
 
 _PARTS = ("so_far", "remaining")
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,6 @@ from gpustack_mc import answering, drivers, formatting, reliability, site_inputs
 from gpustack_mc.arrays import Result
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.spent_summary import running_job
-
-if TYPE_CHECKING:
-    pass
 
 HEADLINE = (
     "training_days",
