@@ -226,7 +226,8 @@ def digits_of(entry: dict[str, Any]) -> tuple[int, int, int]:
     low, high = entry["interval_90"]
     errors = entry.get("monte_carlo_error", {"median": 0.0, "interval_90": [0.0, 0.0]})
     triples = ((low, errors["interval_90"][0]), (entry["median"], errors["median"]), (high, errors["interval_90"][1]))
-    return tuple(formatting.digits_for(value, low, high, error or 0.0, entry["unit"]) for value, error in triples)  # type: ignore
+    first, middle, last = (formatting.digits_for(v, low, high, error or 0.0, entry["unit"]) for v, error in triples)
+    return first, middle, last
 
 
 def text(
