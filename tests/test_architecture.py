@@ -8,6 +8,7 @@ from gpustack_mc import compilation
 
 # Each room may import these of our own modules, directly. Arrows never turn back.
 ROOMS = {
+    "arrays": set(),
     "quantities": set(),
     "constants": set(),
     "equations": {"constants"},
@@ -90,6 +91,7 @@ ROOMS = {
         "priors",
         "quantities",
         "refitting",
+        "run_table",
         "storage",
         "surprise",
         "user_table",
@@ -604,7 +606,8 @@ def test_every_module_has_its_room(root):
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_imports_follow_the_arrows(root, room):
-    assert own_imports(modules(root)[room]) <= ROOMS[room]
+    # Names of types are for every room.
+    assert own_imports(modules(root)[room]) - {"arrays"} <= ROOMS[room]
 
 
 def test_only_one_module_compiles_and_one_for_many_scenarios(root):

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from gpustack_mc import chain, constants, notation, outages
+from gpustack_mc import chain, constants, model, notation, outages
 from gpustack_mc.quantities import BY_NAME, outputs_of
 
 FUNCTIONS = {
@@ -146,3 +146,10 @@ def test_exchanges_every_step_and_every_hundred():
 
 def test_the_constants_are_those_of_the_units():
     assert constants.BITS_PER_GIGABIT / constants.BITS_PER_BYTE == 1.25e8
+
+
+def test_exchanges_name_what_they_need():
+    site = {"site_count": 8.0, "availability": 0.99, "mean_outage": 2.0, "link_speed": 10.0}
+    given = {"rejoin_time": 5.0, "idle_power_fraction": 0.1, "extra_tokens": 0.0, "gpu_power_fraction": 0.7}
+    with pytest.raises(TypeError, match="exchanges need params, averaging_steps"):
+        model.run_on_sites("run", [{}], [site, site], "local_steps", **given, params=7e9)

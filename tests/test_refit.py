@@ -178,6 +178,64 @@ def test_better_words_do_not_make_a_fit_stale(tmp_path):
     assert freshness.statements(path) != before
 
 
+WITHOUT_TYPES = """
+from typing import NamedTuple
+X = [1]
+class Row(NamedTuple):
+    a: float
+    b: float = 2.0
+class Kept:
+    c: float = 3.0
+@cache
+def decorated(x: int): return x
+def f(x, *more, y=1):
+    z = x + y
+    return z
+"""
+
+
+def _statements(tmp_path, text):
+    path = tmp_path / "program.py"
+    path.write_text(text)
+    return freshness.statements(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("def f(x, *more, y=1):", "def f(x: float, *more: int, y: float = 1) -> float:"),
+        ("    z = x + y", "    z: float = x + y"),
+        ("X = [1]", "X: list[int] = [1]"),
+        ("    a: float\n", "    a: int\n"),
+        ("from typing import NamedTuple", "from collections.abc import Mapping\nfrom typing import Any, NamedTuple"),
+        ("from typing import NamedTuple", "import numpy.typing as npt\nfrom typing import NamedTuple"),
+    ],
+)
+def test_better_types_do_not_make_a_fit_stale(tmp_path, old, new):
+    assert old in WITHOUT_TYPES
+    assert _statements(tmp_path, WITHOUT_TYPES.replace(old, new)) == _statements(tmp_path, WITHOUT_TYPES)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    a: float\n    b: float = 2.0", "    b: float\n    a: float = 2.0"),
+        ("    b: float = 2.0", "    b: float = 2.5"),
+        ("    b: float = 2.0", "    b: float = 2.0\n    d: float = 2.0"),
+        ("    c: float", "    c: int"),
+        ("decorated(x: int)", "decorated(x: float)"),
+        ("y=1", "y=2"),
+        ("z = x + y", "z: float = x - y"),
+        ("from typing import NamedTuple", "from mine import NamedTuple"),
+        ("from typing import NamedTuple", "import numpy as np\nfrom typing import NamedTuple"),
+    ],
+)
+def test_what_types_may_decide_makes_a_fit_stale(tmp_path, old, new):
+    """Names, order and defaults of fields, and types that a base class or a decorator may read."""
+    assert old in WITHOUT_TYPES
+    assert _statements(tmp_path, WITHOUT_TYPES.replace(old, new)) != _statements(tmp_path, WITHOUT_TYPES)
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [({"divergences": 2}, "TARGET_ACCEPT"), ({"r_hat": 1.2}, "R-hat 1.200"), ({"ess_tail": 20.0}, "raise SAMPLES")],

@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["compare", "load_scenario", "open_result", "sensitivity", "simulate", "summary", "table"]
 
+# To a type checker this function would say that every name exists, a misspelt one too.
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> Any:
-    """Load the functions of `gpustack_mc.api` when one is first asked for: JAX takes a second to import."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from gpustack_mc import api
+    def __getattr__(name: str) -> Any:
+        """Load the functions of `gpustack_mc.api` when one is first asked for: JAX takes a second to import."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from gpustack_mc import api
 
-    globals().update({each: getattr(api, each) for each in __all__})
-    return globals()[name]
+        globals().update({each: getattr(api, each) for each in __all__})
+        return globals()[name]
 
 
 def __dir__() -> list[str]:

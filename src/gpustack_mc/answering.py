@@ -4,25 +4,23 @@ import datetime
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gpustack_mc import conditions, formatting, hdi
+from gpustack_mc.arrays import Chance, Result
 from gpustack_mc.conditions import Gate
 from gpustack_mc.problem import QUESTIONS, Condition, Term
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.sobol import replicate_error, t_quantile
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 # Half of a 90% interval, in standard errors that come from the 16 replicates of a design: those of a normal
 # distribution would hold 88%.
 WITHIN = t_quantile(16, 0.90)
 
 
-def answers(tree: "xr.DataTree") -> dict[str, Any]:
+def answers(tree: Result) -> dict[str, Any]:
     """Return the probability that each limit of the scenario is kept, alone and together, with Monte Carlo errors.
 
     A budget is asked of the owned and of the rented cost, unless the scenario says which one is meant.
@@ -45,7 +43,7 @@ def answers(tree: "xr.DataTree") -> dict[str, Any]:
                 "unit": QUESTIONS[name][1],
                 "scope": BY_NAME[output].scope,
             }
-    found = {key: about[key] | probability(values, tree) for key, values in kept.items()}
+    found = {key: {**about[key], **probability(values, tree)} for key, values in kept.items()}
     if len(limits) > 1:
         for way in _ways(kept):
             together = np.logical_and.reduce([kept[key] for key in way])
@@ -64,7 +62,7 @@ def limits_as_terms(limits: Mapping[str, float], ownership: str) -> dict[str, tu
         for output in _outputs_of(QUESTIONS[name][0], ownership):
             key = name if QUESTIONS[name][0] == output else f"{name}_{output.split('_')[1]}"
             alone[key] = Term(output, "<=", limit, key)
-    found = {key: (term,) for key, term in alone.items()}
+    found: dict[str, tuple[Term, ...]] = {key: (term,) for key, term in alone.items()}
     if len(limits) > 1:
         for way in _ways(alone):
             name = "all_" + way[0].rpartition("_")[2] if "budget_" in way[0] else "all"
@@ -72,18 +70,18 @@ def limits_as_terms(limits: Mapping[str, float], ownership: str) -> dict[str, tu
     return found
 
 
-def _conditions(tree: "xr.DataTree") -> list[Condition]:
+def _conditions(tree: Result) -> list[Condition]:
     stored = json.loads(tree.attrs.get("asked", "[]"))
     return [Condition(text, tuple(Term(**term) for term in terms)) for text, terms in stored]
 
 
-def _asked(condition: Condition, tree: "xr.DataTree") -> dict[str, Any]:
+def _asked(condition: Condition, tree: Result) -> dict[str, Any]:
     terms = [term._asdict() | {"unit": BY_NAME[term.output].unit} for term in condition.terms]
     about = {"condition": condition.text, "terms": terms, "scope": conditions.scope_of(condition)}
-    return about | probability(_holds(condition, tree), tree)
+    return {**about, **probability(_holds(condition, tree), tree)}
 
 
-def _holds(condition: Condition, tree: "xr.DataTree") -> np.ndarray:
+def _holds(condition: Condition, tree: Result) -> np.ndarray:
     return conditions.holds(condition, lambda output: tree["prior_predictive"][output].values[0])
 
 
@@ -101,14 +99,14 @@ def _ways(kept: Iterable[str]) -> list[list[str]]:
     return [[budget, *others] for budget in budgets] or [others]
 
 
-def probability(values: np.ndarray, tree: "xr.DataTree") -> dict[str, float | None]:
+def probability(values: np.ndarray, tree: Result) -> Chance:
     """Return the share of draws for which something holds, and its Monte Carlo standard error."""
     by_replicate = values.reshape(int(tree.attrs["replicates"]), -1).mean(axis=1)
     error = float(replicate_error(by_replicate)) if len(by_replicate) > 1 else math.nan
     return {"probability": float(values.mean()), "monte_carlo_error": error if math.isfinite(error) else None}
 
 
-def finish(tree: "xr.DataTree") -> dict[str, Any] | None:
+def finish(tree: Result) -> dict[str, Any] | None:
     """Return the day on which the run ends, when the scenario says on which it starts.
 
     A run that starts on a day uses this day as well.
@@ -132,7 +130,7 @@ def finish(tree: "xr.DataTree") -> dict[str, Any] | None:
 # ---- gates -------------------------------------------------------------------------------------------------------
 
 
-def failure(tree: "xr.DataTree", gate: Gate) -> str:
+def failure(tree: Result, gate: Gate) -> str:
     """Say why a result does not pass a gate; empty when it passes."""
     if gate.condition is None:
         value = float(tree["statistics"]["value"].sel(variable=gate.output, statistic=f"q{gate.quantile:g}"))
@@ -211,7 +209,7 @@ def percent(probability: float) -> str:
     return ">99.9%" if 0.999 < probability < 1 else f"{probability:.1%}"
 
 
-def within(answer: dict[str, Any]) -> str:
+def within(answer: Mapping[str, Any]) -> str:
     """Write the half width of the 90% interval of the Monte Carlo error."""
     error = answer["monte_carlo_error"]
     # What is written as a bound has no error of its own.

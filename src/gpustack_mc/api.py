@@ -8,7 +8,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
@@ -87,7 +87,7 @@ def summary(tree: xr.DataTree) -> xr.Dataset:
         This is a comparison.
     """
     _require_single(tree)
-    table = tree["statistics"]["value"]
+    table: Any = tree["statistics"]["value"]
     found = {}
     for key in table["variable"].values:
         group = "prior" if key in tree["prior"].data_vars else "prior_predictive"

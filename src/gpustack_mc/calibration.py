@@ -18,8 +18,9 @@ from gpustack_mc.fits.utilization_predict import CLEAN, Evidence, Record, predic
 from gpustack_mc.pack import Measurement
 from gpustack_mc.priors import Marginal
 from gpustack_mc.quantities import BY_NAME, INPUTS
+from gpustack_mc.run_table import Skipped
 from gpustack_mc.surprise import Surprise, of_measurements, of_runs
-from gpustack_mc.user_table import IT_POWER, Run, Skipped, Table, read_table
+from gpustack_mc.user_table import IT_POWER, Run, Table, read_table
 
 Progress = Callable[[str], None]
 
@@ -46,7 +47,7 @@ class Moved(NamedTuple):
     quantity: str
     before: Marginal
     after: Marginal
-    count: int
+    count: int  # type: ignore[assignment]  # the field, not the method of a tuple
     whose: str
 
 
@@ -194,7 +195,7 @@ def _sampled_anew(
 
 def _measurements(table: Table) -> tuple[list[Measurement], list[Skipped]]:
     """Return measurements of the inputs but utilisation; equal values under the same facts are one, with a count."""
-    found: dict[tuple, Measurement] = {}
+    found: dict[tuple[Any, ...], Measurement] = {}
     unused = []
     for run in table.runs:
         for quantity, value in run.measured:
@@ -303,7 +304,7 @@ def _moved_utilization(table: Table, found: Utilization) -> list[Moved]:
             else:
                 w, m, s = (values[0] for values in getattr(prediction, part))
             marginals.append(efficiency.tabulated(w, m, s))
-        return Moved(name, *marginals, number, whose)
+        return Moved(name, marginals[0], marginals[1], number, whose)
 
     moved = [pair(UTILIZATION, "log_utilization", count), pair("mfu", "log_mfu", count)]
     return [*moved, pair("goodput", "log_goodput", goodputs or count)]
@@ -431,7 +432,7 @@ def command(path: Path | None, out: Path | None, refit: bool, as_json: bool, pro
     if (path is None) == (not refit):
         found = "neither a table nor --refit given." if path is None else "a table and --refit exclude each other."
         raise InputError("options", found, "Give a CSV file of your runs; `--columns` lists what it may hold.")
-    if refit:
+    if path is None:
         from gpustack_mc import refitting
 
         return refitting.refit_all(as_json, progress)

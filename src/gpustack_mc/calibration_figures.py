@@ -63,24 +63,25 @@ def _draw(figure: "Figure", height: float, inputs: Mapping[str, Mapping[str, Any
 
     labels, forest = axes(_MARGIN, _LABELS), axes(_MARGIN + _LABELS, room)
     values = axes(_MARGIN + _LABELS + room, _VALUES)
-    for part in (labels, values):
-        part.axis("off")
-        part.set_xlim(0, 1)
+    for column in (labels, values):
+        column.axis("off")
+        column.set_xlim(0, 1)
     ratios = {part: _ratios(inputs, part) for part in _PARTS}
     for part, color, side in (("before", _BEFORE, -_OFFSET), ("after", _BLUE, _OFFSET)):
         _intervals(figure, labels, forest, ratios[part], np.arange(len(inputs)) + side, color)
     _scale(forest, np.concatenate(list(ratios.values())))
     for i, (name, entry) in enumerate(inputs.items()):
         if i % 2 == 0:
-            for part in (labels, forest, values):
-                part.axhspan(i - 0.5, i + 0.5, color=_BAND, zorder=0, linewidth=0)
+            for column in (labels, forest, values):
+                column.axhspan(i - 0.5, i + 0.5, color=_BAND, zorder=0, linewidth=0)
         unit = entry["unit"]
         short = BY_NAME[name].short if BY_NAME[name].role == "output" else name
         labels.text(0, i - 0.1, short, va="center", fontsize=9, color=_INK, fontweight="bold", parse_math=False)
         rows = f"{formatting.plural(entry['measurements'], 'row')} of yours"
         labels.text(0, i + 0.22, rows, va="center", fontsize=7.5, color=_GREY)
         for part, color, side in (("before", _GREY, -_OFFSET), ("after", _BLUE, _OFFSET)):
-            text = formatting.median_and_interval(entry[part]["median"], *entry[part]["interval_90"], unit)
+            low, high = entry[part]["interval_90"]
+            text = formatting.median_and_interval(entry[part]["median"], low, high, unit)
             values.text(0.04, i + side, text, va="center", fontsize=8, color=color, parse_math=False)
     shown = table if len(table) <= 60 else f"...{table[-57:]}"
     figure.text(_MARGIN / _WIDTH, 1 - 0.2 / height, "Priors before and after your own runs", va="top", fontsize=12,

@@ -68,15 +68,16 @@ def _lead(about: Mapping[str, Any]) -> list[str]:
     return [f"For {entry['for']} expect {after} of peak over all its hours, where the published runs say {before}."]
 
 
+def _amount(entry: Mapping[str, Any], part: str) -> str:
+    low, high = entry[part]["interval_90"]
+    return formatting.median_and_interval(entry[part]["median"], low, high, entry["unit"])
+
+
 def _moved_lines(inputs: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """One line per input: before, after, and how far it moved."""
     rows = [("", "shipped prior", "with your runs", "median", "width", "rows")]
     for key, entry in inputs.items():
-        pair = (
-            formatting.median_and_interval(entry[part]["median"], *entry[part]["interval_90"], entry["unit"])
-            for part in ("before", "after")
-        )
-        rows.append((_name(key), *pair, *_distance(entry)))
+        rows.append((_name(key), _amount(entry, "before"), _amount(entry, "after"), *_distance(entry)))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  " + "  ".join([*(c.ljust(w) for c, w in zip(row[:3], widths[:3], strict=True)),

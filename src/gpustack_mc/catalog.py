@@ -4,7 +4,7 @@ import csv
 import functools
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,7 +120,7 @@ def find_region(word: str) -> Region:
     return _find(word, {**names, **known}, tuple(names) + tuple(known), "region", "gpustack-mc regions")
 
 
-def _find(word, by_name: dict, offered: tuple[str, ...], what: str, command: str):
+def _find[Found](word: str, by_name: Mapping[str, Found], offered: tuple[str, ...], what: str, command: str) -> Found:
     if word in by_name:
         return by_name[word]
     folded = {name.casefold(): found for name, found in by_name.items()}
@@ -148,9 +148,10 @@ def fit_path(quantity: str) -> Path:
 
 
 @functools.cache
-def fit_record(quantity: str) -> dict:
+def fit_record(quantity: str) -> dict[str, Any]:
     """Return the fitted prior of a quantity, as written by `fits.refit` or, if joint, by `fits.utilization_fit`."""
-    return json.loads(fit_path(quantity).read_text(encoding="utf-8"))
+    record: dict[str, Any] = json.loads(fit_path(quantity).read_text(encoding="utf-8"))
+    return record
 
 
 def observed_settings() -> dict[str, float]:

@@ -60,4 +60,5 @@ def _about(entry: dict[str, Any]) -> str:
 
 
 def _value(entry: dict[str, Any]) -> str:
-    return formatting.median_and_interval(entry["median"], *entry["interval_90"], entry["unit"])
+    low, high = entry["interval_90"]
+    return formatting.median_and_interval(entry["median"], low, high, entry["unit"])

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
-import xarray as xr
 
 from gpustack_mc import failures, formatting, pages
+from gpustack_mc.arrays import Result
 from gpustack_mc.constants import HOURS_PER_DAY, MINUTES_PER_HOUR
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class _Draws(NamedTuple):
     spent: bool
 
 
-def checkpoint_plot(tree: xr.DataTree) -> "Figure":
+def checkpoint_plot(tree: Result) -> "Figure":
     """Draw goodput over the checkpoint interval and run time over the count, with 50% and 90% equal-tailed bands.
 
     Parameters
@@ -73,7 +73,7 @@ def checkpoint_plot(tree: xr.DataTree) -> "Figure":
     return figure
 
 
-def _draws(tree: xr.DataTree) -> _Draws:
+def _draws(tree: Result) -> _Draws:
     groups = ("prior", "constant_data")
 
     def values(name: str) -> Any:
@@ -83,11 +83,19 @@ def _draws(tree: xr.DataTree) -> _Draws:
                 return found[0, :_DRAWS] if found.ndim else float(found)
         return None
 
-    names = ("accelerator_count", "interruption_rate", "checkpoint_interval", "checkpoint_save_time", "restart_time",
-             "unexplained_loss")  # fmt: skip
     days = tree["prior_predictive"]["training_days"].values[0, :_DRAWS]
     own = any(str(key).startswith("accelerator_count@") for group in groups for key in tree[group].data_vars)
-    return _Draws(*(values(name) for name in names), days, same_count=not own, spent="so_far" in tree)
+    return _Draws(
+        count=values("accelerator_count"),
+        rate=values("interruption_rate"),
+        interval=values("checkpoint_interval"),
+        saving=values("checkpoint_save_time"),
+        restart=values("restart_time"),
+        other=values("unexplained_loss"),
+        days=days,
+        same_count=not own,
+        spent="so_far" in tree,
+    )
 
 
 def _goodput(draws: _Draws, count: Any, interval: Any) -> np.ndarray:
@@ -145,7 +153,8 @@ def _counts(axes: "Axes", draws: _Draws) -> None:
 
 def _curves(axes: "Axes", grid: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """Draw the bands and the median of curves, shape (points, draws); return the median."""
-    lowest, low, middle, high, highest = np.quantile(draws, _LEVELS, axis=1)
+    bands: list[np.ndarray] = list(np.quantile(draws, _LEVELS, axis=1))
+    lowest, low, middle, high, highest = bands
     axes.fill_between(grid, lowest, highest, color=_BAND, linewidth=0)
     axes.fill_between(grid, low, high, color=_TINT, linewidth=0)
     axes.plot(grid, middle, color=_BLUE, linewidth=1.8)

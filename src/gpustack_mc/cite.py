@@ -2,12 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpustack_mc import formatting, summarizing
-
-if TYPE_CHECKING:
-    import xarray as xr
+from gpustack_mc.arrays import Result
 
 # As in CITATION.cff, which is not in the wheel.
 TITLE = "gpustack-mc: credible intervals for the time, energy, CO2 and cost of training an AI model"
@@ -43,7 +41,7 @@ class Citation(NamedTuple):
     bibtex: str
 
 
-def cite(tree: "xr.DataTree", style: str = "model-card", found: dict[str, Any] | None = None) -> Citation:
+def cite(tree: Result, style: str = "model-card", found: dict[str, Any] | None = None) -> Citation:
     """Return the paragraph of a style and the BibTeX of a result.
 
     Parameters

@@ -158,7 +158,8 @@ def _finished(client: Any, running: dict[Any, int], place: Place) -> list[Any]:
 
 def _result(task: Any, number: int, place: Place) -> Chunk:
     if task.status == "finished":
-        return task.result()
+        chunk: Chunk = task.result()
+        return chunk
     if task.status in ("cancelled", "lost"):
         raise _gone(place)
     error = task.exception()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpustack_mc import priors
+from gpustack_mc.arrays import Chance, Floats
 from gpustack_mc.paired import ROUNDING, DifferenceIndices, Paired
 from gpustack_mc.problem import Input, Problem
 from gpustack_mc.quantities import BY_NAME
@@ -63,12 +64,12 @@ class Compared(NamedTuple):
     bracket: Paired | None
 
 
-def values_of(paired: Paired, row: Row) -> np.ndarray:
+def values_of(paired: Paired, row: Row) -> Floats:
     """Return the draws that a row compares, shape (scenarios, draws)."""
     return np.stack([paired.outputs[k, paired.names.index(name)] for k, name in enumerate(row.names)])
 
 
-def spread(values: np.ndarray, replicates: int) -> dict[str, Any]:
+def spread(values: Floats, replicates: int) -> dict[str, Any]:
     """Return median and intervals of draws, with Monte Carlo errors.
 
     Parameters
@@ -80,8 +81,8 @@ def spread(values: np.ndarray, replicates: int) -> dict[str, Any]:
     if not np.isfinite(values).all():
         return {"median": None, "interval_50": [None, None], "interval_90": [None, None], "monte_carlo_error": None}
     low, first, median, third, high = (float(q) for q in _quantiles(values))
-    errors = replicate_error(_quantiles(values.reshape(replicates, -1)))
-    errors = [float(error) if np.isfinite(error) else None for error in errors]
+    found = replicate_error(_quantiles(values.reshape(replicates, -1)))
+    errors = [float(error) if np.isfinite(error) else None for error in found]
     return {
         "mean": float(values.mean()),
         "median": median,
@@ -91,7 +92,7 @@ def spread(values: np.ndarray, replicates: int) -> dict[str, Any]:
     }
 
 
-def _quantiles(values: np.ndarray) -> np.ndarray:
+def _quantiles(values: Floats) -> Floats:
     """Return `PROBABILITIES` along the last axis, as the last axis: those of ``numpy.quantile``, by sorting once."""
     ordered = np.sort(values, axis=-1)
     place = np.asarray(PROBABILITIES) * (values.shape[-1] - 1)
@@ -99,22 +100,23 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
     lower, upper = ordered[..., below], ordered[..., np.minimum(below + 1, values.shape[-1] - 1)]
     share = place - below
     # From the nearer end, as NumPy does.
-    return np.where(share < 0.5, lower + (upper - lower) * share, upper - (upper - lower) * (1 - share))
+    found: Floats = np.where(share < 0.5, lower + (upper - lower) * share, upper - (upper - lower) * (1 - share))
+    return found
 
 
-def chance(holds: np.ndarray, replicates: int) -> dict[str, float | None]:
+def chance(holds: Floats, replicates: int) -> Chance:
     """Return the share of draws, each between 0 and 1, with its Monte Carlo standard error."""
     error = float(replicate_error(holds.reshape(replicates, -1).mean(axis=1)))
     return {"probability": float(holds.mean()), "monte_carlo_error": error if np.isfinite(error) else None}
 
 
-def lower(first: np.ndarray, other: np.ndarray) -> np.ndarray:
+def lower(first: Floats, other: Floats) -> Floats:
     """Return 1 where `other` is below `first`, and one half where they are equal but for rounding."""
     equal = np.abs(other - first) <= ROUNDING * np.abs(first)
     return np.where(equal, 0.5, other < first)
 
 
-def lowest(values: np.ndarray) -> np.ndarray:
+def lowest(values: Floats) -> Floats:
     """Return each scenario's share in being the lowest, shape (scenarios, draws); ties are divided.
 
     Parameters
@@ -297,9 +299,10 @@ def to_tree(compared: Compared) -> Tree:
     return Tree(groups, root)
 
 
-def _input_draws(paired: Paired, k: int, key: str) -> np.ndarray:
+def _input_draws(paired: Paired, k: int, key: str) -> Floats:
     if key in paired.varying[k]:
-        return paired.inputs[k][paired.varying[k].index(key)]
+        drawn: Floats = paired.inputs[k][paired.varying[k].index(key)]
+        return drawn
     item = paired.problems[k].inputs.get(key)
     # The model does not read an input that is neither fixed nor varying: it is not in this scenario.
     value = float(item.marginal.parameters["value"]) if item is not None else float("nan")
@@ -326,7 +329,8 @@ def with_statistics(tree: "xr.DataTree", labels: Sequence[str]) -> "xr.DataTree"
 
     replicates = int(tree.attrs["replicates"])
     groups: dict[str, dict[str, Any]] = {name: {} for name in _AGAINST_FIRST}
-    for name, variable in tree["prior_predictive"].data_vars.items():
+    for key, variable in tree["prior_predictive"].data_vars.items():
+        name = str(key)
         values, about = variable.values[0].T, variable.attrs
         share = about | {"units": "1"}
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -348,7 +352,7 @@ def with_statistics(tree: "xr.DataTree", labels: Sequence[str]) -> "xr.DataTree"
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=tree.attrs), **draws, **found})
 
 
-def _statistics(draws: np.ndarray, replicates: int) -> np.ndarray:
+def _statistics(draws: Floats, replicates: int) -> Floats:
     """Return the `STATISTICS` of draws, shape (rows, draws), as (rows, statistics); NaN where one is not finite."""
     finite = np.isfinite(draws).all(axis=1)
     sound = np.where(finite[:, None], draws, 0.0)

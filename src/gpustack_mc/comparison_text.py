@@ -127,7 +127,8 @@ def _table(summary: dict[str, Any], pair: dict[str, Any], width: int) -> list[st
         cells = [short, *(_plain(case["outputs"][key], unit) for case in (first, other)), difference, *ratio]
         cells.append(percent(found["other_lower"]["probability"]))
         if bracketed:
-            cells.append(percent(_bracket(found)["probability"]))
+            bracket = _bracket(found)
+            cells.append(percent(bracket["probability"]) if bracket else "")
         rows.append(cells)
     lines = _columns(rows, width) if len(rows) > 1 else []
     if same:

@@ -22,8 +22,8 @@ from gpustack_mc import __version__
 
 # Source files that decide what a kernel computes.
 _SOURCES = (
-    *("constants", "design", "equations", "errors", "failures", "hdi", "kernels", "model", "outages", "priors"),
-    *("problem", "quantities", "schema", "shapes", "sobol", "tallies", "transforms"),
+    *("arrays", "constants", "design", "equations", "errors", "failures", "hdi", "kernels", "model", "outages"),
+    *("priors", "problem", "quantities", "schema", "shapes", "sobol", "tallies", "transforms"),
 )
 # Executables of half a megabyte each that the folder keeps; the oldest are removed.
 KEPT = 64
@@ -175,14 +175,14 @@ def _stored_or_made(name: str, key: str, make: Callable[[], Any], devices: tuple
 def _environment() -> str:
     """Everything besides its key that an executable depends on: versions, machine, flags, source files."""
     import jax
-    import jaxlib
+    import jaxlib.version
 
     digest = hashlib.sha256()
     for source in _SOURCES:
         digest.update((Path(__file__).parent / f"{source}.py").read_bytes())
     flags = sorted((name, value) for name, value in os.environ.items() if name.startswith(("XLA_", "JAX_")))
     devices = [str(device) for device in jax.devices()]
-    versions = (__version__, jax.__version__, jaxlib.__version__, sys.version)
+    versions = (__version__, jax.__version__, jaxlib.version.__version__, sys.version)
     return repr((versions, platform.platform(), _processor(), flags, devices, digest.hexdigest()))
 
 
@@ -207,7 +207,8 @@ def _read(path: Path, devices: tuple[Any, ...] = ()) -> Any:
         import jax
 
         devices = devices or jax.local_devices()[:1]
-        return serialize_executable.deserialize_and_load(*pickle.loads(stored), execution_devices=devices)
+        executable, in_tree, out_tree = pickle.loads(stored)
+        return serialize_executable.deserialize_and_load(executable, in_tree, out_tree, execution_devices=devices)
     except Exception:  # whatever is wrong with it, it can be made again
         return None
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpustack_mc import formatting, units
+from gpustack_mc.arrays import Bools, Floats
 from gpustack_mc.errors import InputError, Place, did_you_mean, option_place
 from gpustack_mc.problem import QUESTIONS, Condition, Problem, Term
 from gpustack_mc.quantities import BY_NAME, Quantity
@@ -313,7 +314,7 @@ def probability(text: str, place: Place) -> float:
 # ---- what they mean ----------------------------------------------------------------------------------------------
 
 
-def holds(condition: Condition, values: Callable[[str], np.ndarray]) -> np.ndarray:
+def holds(condition: Condition, values: Callable[[str], Floats]) -> Bools:
     """Say for each draw whether a condition holds.
 
     Parameters
@@ -326,11 +327,12 @@ def holds(condition: Condition, values: Callable[[str], np.ndarray]) -> np.ndarr
     -------
     numpy.ndarray of bool, shape (draws,)
     """
-    return np.logical_and.reduce([OPERATORS[term.op](values(term.output), limit(term, values))
-                                  for term in condition.terms])  # fmt: skip
+    found: Bools = np.logical_and.reduce([OPERATORS[term.op](values(term.output), limit(term, values))
+                                          for term in condition.terms])  # fmt: skip
+    return found
 
 
-def limit(term: Term, values: Callable[[str], np.ndarray]) -> np.ndarray:
+def limit(term: Term, values: Callable[[str], Floats]) -> Floats:
     """Return what a term holds its output against: a number, or the draws of another output."""
     return values(term.limit) if isinstance(term.limit, str) else np.asarray(term.limit, dtype=float)
 
@@ -348,7 +350,7 @@ def _short(output: str) -> str:
     return BY_NAME[output].short.replace(",", "")
 
 
-def holds_all(terms: Sequence[Term], outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+def holds_all(terms: Sequence[Term], outputs: Mapping[str, Floats]) -> Bools:
     """Say for each draw whether comparisons all hold; see `holds`."""
     return holds(Condition("", tuple(terms)), outputs.__getitem__)
 

@@ -41,9 +41,17 @@ class Pair(NamedTuple):
 class Cube(Protocol):
     """A model of inputs that are points of the unit cube."""
 
-    names: Sequence[str]
-    dimensions: Sequence[int]
-    copula: Copula
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the inputs."""
+
+    @property
+    def dimensions(self) -> Sequence[int]:
+        """Their dimensions of the Sobol' sequence."""
+
+    @property
+    def copula(self) -> Copula:
+        """What ties them together."""
 
     def run(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return values of the inputs (inputs, n) and outputs (outputs, n) at independent points (inputs, n)."""
@@ -66,7 +74,11 @@ class FunctionCube:
     """
 
     def __init__(
-        self, function: Callable, names: Sequence[str], copula: Copula | None = None, quantile: Callable | None = None
+        self,
+        function: Callable[[np.ndarray], np.ndarray],
+        names: Sequence[str],
+        copula: Copula | None = None,
+        quantile: Callable[[np.ndarray], np.ndarray] | None = None,
     ):
         self.function, self.names, self.dimensions = function, list(names), range(len(names))
         self.copula = copula or Copula(len(names))

@@ -104,7 +104,8 @@ def _site(
     if not 2 <= len(set(sites)) <= MOST_SITES or len(set(sites)) < len(sites):
         fix = "Name them as --site US-TX --site CA-QC."
         raise InputError("bad-sites", f"{len(set(sites))} sites are no choice.", fix, Place("--site"))
-    costs, known = [], {}
+    costs: list[np.ndarray] = []
+    known: dict[str, np.ndarray] = {}
     for number, word in enumerate(sites):
         region = _region(word)
         here = resolve(document, (*overrides, f"site.region={region}"))

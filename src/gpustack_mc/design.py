@@ -274,7 +274,15 @@ def _doubled(first: np.ndarray, directions: np.ndarray) -> np.ndarray:
     return table
 
 
-def _check(design, names, dimensions, replicate, start, stop, block):
+def _check(
+    design: Design,
+    names: Sequence[str],
+    dimensions: Sequence[int],
+    replicate: int,
+    start: int,
+    stop: int,
+    block: int,
+) -> None:
     """Raise ValueError in plain text for what `points` does not accept."""
     if len(names) != len(dimensions):
         raise ValueError(f"{len(names)} names but {len(dimensions)} dimension numbers")

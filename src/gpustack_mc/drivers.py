@@ -39,7 +39,9 @@ def scale(summary: dict[str, Any], output: str) -> Scale:
 
 def indices(summary: dict[str, Any], output: str) -> dict[str, Any]:
     """Return the indices of an output by input, on its `scale`."""
-    return summary["sensitivity_log" if scale(summary, output) == "log" else "sensitivity"].get(output, {})
+    found: dict[str, Any] = summary["sensitivity_log" if scale(summary, output) == "log" else "sensitivity"]
+    of_output: dict[str, Any] = found.get(output, {})
+    return of_output
 
 
 def _known(found: dict[str, Any]) -> list[dict[str, Any]]:

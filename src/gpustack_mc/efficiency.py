@@ -261,6 +261,6 @@ def mfu_correlation(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
     shared = shared + np.outer(slope, slope)[:, :, None] * p["family_slope_sd"] ** 2 + both @ (beta**2).T
     covariance = (weights * centred) @ centred.T + shared @ weights
     variance = (weights * centred**2).sum(axis=1) + found.sds**2 @ weights
-    correlation = covariance / np.sqrt(np.outer(variance, variance))
+    correlation: np.ndarray = covariance / np.sqrt(np.outer(variance, variance))
     np.fill_diagonal(correlation, 1.0)
     return correlation

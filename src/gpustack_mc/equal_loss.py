@@ -67,8 +67,8 @@ def laws() -> tuple[Law, ...]:
     """Return the published laws; the first is used."""
     with (catalog.folder("priors") / "scaling_laws.csv").open(encoding="utf-8", newline="") as stream:
         return tuple(
-            Law(row["law"], *(float(row[name]) for name in ("A", "B", "alpha", "beta", "largest_params")),
-                row["source_title"], row["source_url"])
+            Law(row["law"], float(row["A"]), float(row["B"]), float(row["alpha"]), float(row["beta"]),
+                float(row["largest_params"]), row["source_title"], row["source_url"])
             for row in csv.DictReader(stream)
         )  # fmt: skip
 

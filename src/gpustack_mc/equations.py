@@ -8,9 +8,11 @@ gives the equation, what it assumes and where it comes from.
 import jax.numpy as jnp
 
 from gpustack_mc import constants as c
+from gpustack_mc.arrays import Real
 
 
-def context_flop_factor(active_params, n_layers, d_model, sequence_length, reference_sequence_length):
+def context_flop_factor(active_params: Real, n_layers: Real, d_model: Real, sequence_length: Real,
+                        reference_sequence_length: Real) -> Real:  # fmt: skip
     r"""FLOP per token at a context length, relative to the lengths that the MFU prior was fitted on.
 
     .. math:: \chi = \frac{6 N_\mathrm{a} + 6\,\ell\,d\,s}{6 N_\mathrm{a} + 6\,\ell\,d\,s_0}
@@ -27,7 +29,7 @@ def context_flop_factor(active_params, n_layers, d_model, sequence_length, refer
     return (6 * active_params + 6 * n_layers * d_model * sequence_length) / reference
 
 
-def training_flop(active_params, tokens):
+def training_flop(active_params: Real, tokens: Real) -> Real:
     r"""Floating-point operations of training.
 
     .. math:: F = 6 N_\mathrm{a} D
@@ -42,7 +44,8 @@ def training_flop(active_params, tokens):
     return c.FLOP_PER_PARAM_AND_TOKEN * active_params * tokens
 
 
-def accelerator_hours(training_flop, context_flop_factor, peak_flop_per_s, mfu, goodput):
+def accelerator_hours(training_flop: Real, context_flop_factor: Real, peak_flop_per_s: Real, mfu: Real,
+                      goodput: Real) -> Real:  # fmt: skip
     r"""Accelerator-hours, including those that do not advance the run.
 
     .. math:: h = \frac{\chi F}{3600\, P \mu g}
@@ -56,7 +59,7 @@ def accelerator_hours(training_flop, context_flop_factor, peak_flop_per_s, mfu, 
     return context_flop_factor * training_flop / (peak_flop_per_s * mfu * goodput) / c.SECONDS_PER_HOUR
 
 
-def training_days(accelerator_hours, accelerator_count):
+def training_days(accelerator_hours: Real, accelerator_count: Real) -> Real:
     r"""Time from start to end.
 
     .. math:: t = \frac{h}{24\, n}
@@ -66,7 +69,7 @@ def training_days(accelerator_hours, accelerator_count):
     return accelerator_hours / accelerator_count / c.HOURS_PER_DAY
 
 
-def effective_utilization(training_flop, accelerator_hours, peak_flop_per_s):
+def effective_utilization(training_flop: Real, accelerator_hours: Real, peak_flop_per_s: Real) -> Real:
     r"""Training FLOP over the peak FLOP of all accelerator-hours: what the bill sees.
 
     .. math:: \eta = \frac{F}{3600\, P h}
@@ -74,7 +77,7 @@ def effective_utilization(training_flop, accelerator_hours, peak_flop_per_s):
     return training_flop / (accelerator_hours * c.SECONDS_PER_HOUR * peak_flop_per_s)
 
 
-def interruptions(accelerator_hours, interruption_rate):
+def interruptions(accelerator_hours: Real, interruption_rate: Real) -> Real:
     r"""Unexpected interruptions to expect during the run.
 
     .. math:: I = \lambda h
@@ -88,7 +91,7 @@ def interruptions(accelerator_hours, interruption_rate):
     return accelerator_hours * interruption_rate
 
 
-def hours_between_interruptions(training_days, interruptions):
+def hours_between_interruptions(training_days: Real, interruptions: Real) -> Real:
     r"""Mean time between unexpected interruptions.
 
     .. math:: m = \frac{24\, t}{I}
@@ -96,7 +99,7 @@ def hours_between_interruptions(training_days, interruptions):
     return training_days * c.HOURS_PER_DAY / interruptions
 
 
-def it_energy_mwh(accelerator_hours, tdp, gpu_power_fraction, host_power):
+def it_energy_mwh(accelerator_hours: Real, tdp: Real, gpu_power_fraction: Real, host_power: Real) -> Real:
     r"""Energy of accelerators, hosts and network.
 
     .. math:: Q_\mathrm{IT} = 10^{-6}\, h\, (W_\mathrm{tdp} \phi + W_\mathrm{host})
@@ -110,7 +113,7 @@ def it_energy_mwh(accelerator_hours, tdp, gpu_power_fraction, host_power):
     return accelerator_hours * (tdp * gpu_power_fraction + host_power) / c.WATTS_PER_MEGAWATT
 
 
-def energy_mwh(it_energy_mwh, pue):
+def energy_mwh(it_energy_mwh: Real, pue: Real) -> Real:
     r"""Energy of the facility.
 
     .. math:: Q = Q_\mathrm{IT}\, \mathrm{PUE}
@@ -122,7 +125,7 @@ def energy_mwh(it_energy_mwh, pue):
     return it_energy_mwh * pue
 
 
-def facility_power_mw(energy_mwh, training_days):
+def facility_power_mw(energy_mwh: Real, training_days: Real) -> Real:
     r"""Average facility power during the run.
 
     .. math:: W = \frac{Q}{24\, t}
@@ -130,7 +133,7 @@ def facility_power_mw(energy_mwh, training_days):
     return energy_mwh / (training_days * c.HOURS_PER_DAY)
 
 
-def co2e_operational_t(energy_mwh, grid_intensity):
+def co2e_operational_t(energy_mwh: Real, grid_intensity: Real) -> Real:
     r"""Emissions of the electricity used.
 
     .. math:: M_\mathrm{op} = 10^{-3}\, Q \gamma
@@ -145,7 +148,7 @@ def co2e_operational_t(energy_mwh, grid_intensity):
     return energy_mwh * c.KILOWATT_HOURS_PER_MEGAWATT_HOUR * grid_intensity / c.GRAMS_PER_TONNE
 
 
-def co2e_embodied_t(accelerator_hours, embodied_carbon, lifetime, fleet_utilization):
+def co2e_embodied_t(accelerator_hours: Real, embodied_carbon: Real, lifetime: Real, fleet_utilization: Real) -> Real:
     r"""The run's share of the emissions of making the hardware.
 
     .. math:: M_\mathrm{em} = 10^{-3}\, \frac{h E}{8766\, L u}
@@ -160,7 +163,7 @@ def co2e_embodied_t(accelerator_hours, embodied_carbon, lifetime, fleet_utilizat
     return accelerator_hours * embodied_carbon / busy_hours / c.KILOGRAMS_PER_TONNE
 
 
-def co2e_t(co2e_operational_t, co2e_embodied_t):
+def co2e_t(co2e_operational_t: Real, co2e_embodied_t: Real) -> Real:
     r"""Operational and embodied emissions.
 
     .. math:: M = M_\mathrm{op} + M_\mathrm{em}
@@ -168,7 +171,7 @@ def co2e_t(co2e_operational_t, co2e_embodied_t):
     return co2e_operational_t + co2e_embodied_t
 
 
-def water_onsite_m3(it_energy_mwh, water_onsite):
+def water_onsite_m3(it_energy_mwh: Real, water_onsite: Real) -> Real:
     r"""Water used for cooling on site.
 
     .. math:: V_\mathrm{on} = Q_\mathrm{IT}\, \omega_\mathrm{on}
@@ -180,7 +183,7 @@ def water_onsite_m3(it_energy_mwh, water_onsite):
     return it_energy_mwh * c.KILOWATT_HOURS_PER_MEGAWATT_HOUR * water_onsite / c.LITRES_PER_CUBIC_METRE
 
 
-def water_offsite_m3(energy_mwh, water_offsite):
+def water_offsite_m3(energy_mwh: Real, water_offsite: Real) -> Real:
     r"""Water consumed at the power plants.
 
     .. math:: V_\mathrm{off} = Q\, \omega_\mathrm{off}
@@ -192,7 +195,7 @@ def water_offsite_m3(energy_mwh, water_offsite):
     return energy_mwh * c.KILOWATT_HOURS_PER_MEGAWATT_HOUR * water_offsite / c.LITRES_PER_CUBIC_METRE
 
 
-def electricity_cost_usd(energy_mwh, electricity_price):
+def electricity_cost_usd(energy_mwh: Real, electricity_price: Real) -> Real:
     r"""Cost of the electricity.
 
     .. math:: K_\mathrm{el} = 10^{3}\, Q\, p_\mathrm{el}
@@ -200,7 +203,8 @@ def electricity_cost_usd(energy_mwh, electricity_price):
     return energy_mwh * c.KILOWATT_HOURS_PER_MEGAWATT_HOUR * electricity_price
 
 
-def hardware_cost_usd(accelerator_hours, capex, residual_share, lifetime, fleet_utilization):
+def hardware_cost_usd(accelerator_hours: Real, capex: Real, residual_share: Real, lifetime: Real,
+                      fleet_utilization: Real) -> Real:  # fmt: skip
     r"""Loss of value of the owned hardware over the run.
 
     .. math:: K_\mathrm{hw} = \frac{h\, C (1 - \rho)}{8766\, L u}
@@ -215,8 +219,8 @@ def hardware_cost_usd(accelerator_hours, capex, residual_share, lifetime, fleet_
     return accelerator_hours * capex * (1 - residual_share) / busy_hours
 
 
-def other_cost_usd(accelerator_hours, capex, residual_share, lifetime, fleet_utilization, cost_of_capital,
-                   operations_rate):  # fmt: skip
+def other_cost_usd(accelerator_hours: Real, capex: Real, residual_share: Real, lifetime: Real, fleet_utilization: Real,
+                   cost_of_capital: Real, operations_rate: Real) -> Real:  # fmt: skip
     r"""Cost of the capital bound in the owned hardware, and of operating it.
 
     .. math:: K_\mathrm{ot} = \frac{h}{8766\, u} (\frac{C (1 - \rho) (\varphi(r L) - 1)}{L} + r \rho C + o C)
@@ -230,7 +234,7 @@ def other_cost_usd(accelerator_hours, capex, residual_share, lifetime, fleet_uti
     """
     x = cost_of_capital * lifetime
     # The series keeps the value and its gradient finite at a rate of exactly zero.
-    small = abs(x) < 1e-4
+    small = jnp.abs(x) < 1e-4
     safe = jnp.where(small, 1.0, x)
     annuity_minus_one = jnp.where(small, x / 2 + x * x / 12, safe / -jnp.expm1(-safe) - 1)
     loss_of_value = (1 - residual_share) * annuity_minus_one / lifetime
@@ -238,7 +242,7 @@ def other_cost_usd(accelerator_hours, capex, residual_share, lifetime, fleet_uti
     return accelerator_hours / (c.HOURS_PER_YEAR * fleet_utilization) * capex * per_year
 
 
-def carbon_cost_usd(co2e_t, carbon_price):
+def carbon_cost_usd(co2e_t: Real, carbon_price: Real) -> Real:
     r"""Cost of the emissions at a stated price.
 
     .. math:: K_\mathrm{C} = M\, p_\mathrm{C}
@@ -249,7 +253,8 @@ def carbon_cost_usd(co2e_t, carbon_price):
     return co2e_t * carbon_price
 
 
-def cost_owned_usd(hardware_cost_usd, electricity_cost_usd, other_cost_usd, carbon_cost_usd):
+def cost_owned_usd(hardware_cost_usd: Real, electricity_cost_usd: Real, other_cost_usd: Real,
+                   carbon_cost_usd: Real) -> Real:  # fmt: skip
     r"""Cost on owned hardware.
 
     .. math:: K_\mathrm{own} = K_\mathrm{hw} + K_\mathrm{el} + K_\mathrm{ot} + K_\mathrm{C}
@@ -257,7 +262,7 @@ def cost_owned_usd(hardware_cost_usd, electricity_cost_usd, other_cost_usd, carb
     return hardware_cost_usd + electricity_cost_usd + other_cost_usd + carbon_cost_usd
 
 
-def owned_usd_per_accelerator_hour(cost_owned_usd, accelerator_hours):
+def owned_usd_per_accelerator_hour(cost_owned_usd: Real, accelerator_hours: Real) -> Real:
     r"""Cost of one owned accelerator-hour, to hold against a rental price.
 
     .. math:: k_\mathrm{own} = K_\mathrm{own} / h
@@ -265,7 +270,7 @@ def owned_usd_per_accelerator_hour(cost_owned_usd, accelerator_hours):
     return cost_owned_usd / accelerator_hours
 
 
-def cost_rented_usd(accelerator_hours, rental_price, carbon_cost_usd):
+def cost_rented_usd(accelerator_hours: Real, rental_price: Real, carbon_cost_usd: Real) -> Real:
     r"""Cost on rented accelerators; electricity, host and network are inside the price.
 
     .. math:: K_\mathrm{rent} = h\, p_\mathrm{rent} + K_\mathrm{C}
@@ -273,7 +278,7 @@ def cost_rented_usd(accelerator_hours, rental_price, carbon_cost_usd):
     return accelerator_hours * rental_price + carbon_cost_usd
 
 
-def electricity_share(electricity_cost_usd, cost_owned_usd):
+def electricity_share(electricity_cost_usd: Real, cost_owned_usd: Real) -> Real:
     r"""Electricity over the cost on owned hardware.
 
     .. math:: s_\mathrm{el} = K_\mathrm{el} / K_\mathrm{own}
@@ -281,7 +286,7 @@ def electricity_share(electricity_cost_usd, cost_owned_usd):
     return electricity_cost_usd / cost_owned_usd
 
 
-def usd_per_million_training_tokens(cost_owned_usd, tokens):
+def usd_per_million_training_tokens(cost_owned_usd: Real, tokens: Real) -> Real:
     r"""Cost on owned hardware per million training tokens.
 
     .. math:: k_D = 10^6\, K_\mathrm{own} / D
@@ -289,7 +294,7 @@ def usd_per_million_training_tokens(cost_owned_usd, tokens):
     return cost_owned_usd / tokens * c.TOKENS_PER_MILLION
 
 
-def serving_usd_per_million_tokens(rental_price, serving_throughput):
+def serving_usd_per_million_tokens(rental_price: Real, serving_throughput: Real) -> Real:
     r"""Rental cost per million output tokens served.
 
     .. math:: k_\mathrm{srv} = \frac{10^6\, p_\mathrm{rent}}{3600\, \theta}
@@ -299,7 +304,8 @@ def serving_usd_per_million_tokens(rental_price, serving_throughput):
     return rental_price / (serving_throughput * c.SECONDS_PER_HOUR) * c.TOKENS_PER_MILLION
 
 
-def serving_kwh_per_million_tokens(tdp, gpu_power_fraction, host_power, pue, serving_throughput):
+def serving_kwh_per_million_tokens(tdp: Real, gpu_power_fraction: Real, host_power: Real, pue: Real,
+                                   serving_throughput: Real) -> Real:  # fmt: skip
     r"""Facility energy per million output tokens served.
 
     .. math::
@@ -311,8 +317,9 @@ def serving_kwh_per_million_tokens(tdp, gpu_power_fraction, host_power, pue, ser
     return kilowatts / (serving_throughput * c.SECONDS_PER_HOUR) * c.TOKENS_PER_MILLION
 
 
-def serving_kgco2e_per_million_tokens(serving_kwh_per_million_tokens, grid_intensity, embodied_carbon, lifetime,
-                                      fleet_utilization, serving_throughput):  # fmt: skip
+def serving_kgco2e_per_million_tokens(serving_kwh_per_million_tokens: Real, grid_intensity: Real,
+                                      embodied_carbon: Real, lifetime: Real, fleet_utilization: Real,
+                                      serving_throughput: Real) -> Real:  # fmt: skip
     r"""Operational and embodied emissions per million output tokens served.
 
     .. math:: m_\mathrm{srv} = 10^{-3} q_\mathrm{srv} \gamma + \frac{10^6\, E}{3600\, \theta\, 8766\, L u}
@@ -322,7 +329,7 @@ def serving_kgco2e_per_million_tokens(serving_kwh_per_million_tokens, grid_inten
     return operational + hours * embodied_carbon / (lifetime * c.HOURS_PER_YEAR * fleet_utilization)
 
 
-def programme_accelerator_hours(accelerator_hours, programme_overhead):
+def programme_accelerator_hours(accelerator_hours: Real, programme_overhead: Real) -> Real:
     r"""Accelerator-hours of the whole programme.
 
     .. math:: h_\kappa = \kappa h
@@ -336,7 +343,7 @@ def programme_accelerator_hours(accelerator_hours, programme_overhead):
     return accelerator_hours * programme_overhead
 
 
-def programme_energy_mwh(energy_mwh, programme_overhead):
+def programme_energy_mwh(energy_mwh: Real, programme_overhead: Real) -> Real:
     r"""Energy of the whole programme.
 
     .. math:: Q_\kappa = \kappa Q
@@ -344,7 +351,7 @@ def programme_energy_mwh(energy_mwh, programme_overhead):
     return energy_mwh * programme_overhead
 
 
-def programme_co2e_t(co2e_t, programme_overhead):
+def programme_co2e_t(co2e_t: Real, programme_overhead: Real) -> Real:
     r"""Emissions of the whole programme.
 
     .. math:: M_\kappa = \kappa M
@@ -352,7 +359,7 @@ def programme_co2e_t(co2e_t, programme_overhead):
     return co2e_t * programme_overhead
 
 
-def programme_cost_owned_usd(cost_owned_usd, programme_overhead):
+def programme_cost_owned_usd(cost_owned_usd: Real, programme_overhead: Real) -> Real:
     r"""Cost of the whole programme on owned hardware.
 
     .. math:: K_{\mathrm{own},\kappa} = \kappa K_\mathrm{own}
@@ -360,7 +367,7 @@ def programme_cost_owned_usd(cost_owned_usd, programme_overhead):
     return cost_owned_usd * programme_overhead
 
 
-def programme_cost_rented_usd(cost_rented_usd, programme_overhead):
+def programme_cost_rented_usd(cost_rented_usd: Real, programme_overhead: Real) -> Real:
     r"""Cost of the whole programme on rented accelerators.
 
     .. math:: K_{\mathrm{rent},\kappa} = \kappa K_\mathrm{rent}

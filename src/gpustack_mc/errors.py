@@ -1,7 +1,7 @@
 """What goes wrong for a user, said as where, what and what to do."""
 
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Characters of an error that are printed; JSON holds all of them.
 MOST_OF_MESSAGE, MOST_OF_FIX = 400, 300
@@ -62,7 +62,7 @@ class GpustackError(Exception):
         # A value quoted from a file may hold line breaks; the promise is one line.
         return printable(" ".join(f"{where}{shortened(self.message, MOST_OF_MESSAGE)}{ending}".split()))
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, Any]:
         """Return the form printed with ``--json``."""
         where = self.place._asdict() if self.place else None
         return {"error": {"code": self.code, "message": self.message, "where": where, "fix": self.fix}}
@@ -84,7 +84,7 @@ class InputErrors(InputError):
         fix = first.fix + (f" ({more} more: see `gpustack-mc check`)" if more else "")
         super().__init__(first.code, first.message, fix.strip(), first.place)
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, Any]:
         """Return the form printed with ``--json``: the first error, and all of them under ``errors``."""
         return {**self.errors[0].as_dict(), "errors": [error.as_dict()["error"] for error in self.errors]}
 

@@ -2,22 +2,20 @@
 
 import shutil
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gpustack_mc import chain, hdi, notation, summarizing
+from gpustack_mc.arrays import Result
 from gpustack_mc.errors import InputError, did_you_mean
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 # A given-data estimate from fewer draws than this says nothing.
 _FEWEST_DRAWS = 256
 
 
-def explain(tree: "xr.DataTree", output: str | None = None, found: dict[str, Any] | None = None) -> dict[str, Any]:
+def explain(tree: Result, output: str | None = None, found: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the chain of equations that leads to an output.
 
     Parameters
@@ -79,7 +77,7 @@ def _keys(name: str, inputs: dict[str, Any]) -> list[str]:
     return [key for key in inputs if key.partition("@")[0] == name]
 
 
-def _step(tree: "xr.DataTree", step: chain.Step, output: str, found: dict[str, Any]) -> dict[str, Any]:
+def _step(tree: Result, step: chain.Step, output: str, found: dict[str, Any]) -> dict[str, Any]:
     draws, goal = (tree["prior_predictive"][name].values[0] for name in (step.name, output))
     share = first_order(draws, goal)
     return {

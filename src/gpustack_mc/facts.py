@@ -38,7 +38,7 @@ def facts_of(
     }
     if accelerator:
         ladders["accelerator"] = accelerator.ladder
-    stated = {"operator": file.site.operator, "provider_kind": file.market.provider_kind}
+    stated: dict[str, str | None] = {"operator": file.site.operator, "provider_kind": file.market.provider_kind}
     if file.reliability is not None:
         stated |= {"checkpointing": file.reliability.checkpointing, "recovery": file.reliability.recovery}
     for name, value in stated.items():

@@ -23,6 +23,7 @@ Systems 22(3), doi:10.1016/j.future.2004.11.016.
 import jax.numpy as jnp
 
 from gpustack_mc import constants as c
+from gpustack_mc.arrays import Real
 
 # Keeps run times finite where failures leave no progress that float64 can hold.
 LEAST_GOODPUT = 1e-100
@@ -30,7 +31,7 @@ LEAST_GOODPUT = 1e-100
 _NEWTON_STEPS = 8
 
 
-def best_checkpoint_interval(accelerator_count, interruption_rate, checkpoint_save_time):
+def best_checkpoint_interval(accelerator_count: Real, interruption_rate: Real, checkpoint_save_time: Real) -> Real:
     r"""Working time between checkpoints at which goodput is highest.
 
     .. math::
@@ -53,8 +54,8 @@ def best_checkpoint_interval(accelerator_count, interruption_rate, checkpoint_sa
     return -jnp.expm1(-y) / (accelerator_count * interruption_rate) * c.MINUTES_PER_HOUR
 
 
-def expected_goodput(accelerator_count, interruption_rate, checkpoint_interval, checkpoint_save_time, restart_time,
-                     unexplained_loss):  # fmt: skip
+def expected_goodput(accelerator_count: Real, interruption_rate: Real, checkpoint_interval: Real,
+                     checkpoint_save_time: Real, restart_time: Real, unexplained_loss: Real) -> Real:  # fmt: skip
     r"""Share of accelerator time that advances the run.
 
     .. math::
@@ -73,8 +74,8 @@ def expected_goodput(accelerator_count, interruption_rate, checkpoint_interval, 
     return jnp.maximum((1 - unexplained_loss) * jnp.exp(-failing * restart) * productive, LEAST_GOODPUT)
 
 
-def checkpoint_loss_share(accelerator_count, interruption_rate, checkpoint_interval, checkpoint_save_time,
-                          restart_time, unexplained_loss):  # fmt: skip
+def checkpoint_loss_share(accelerator_count: Real, interruption_rate: Real, checkpoint_interval: Real,
+                          checkpoint_save_time: Real, restart_time: Real, unexplained_loss: Real) -> Real:  # fmt: skip
     r"""Share of accelerator time that saving checkpoints takes.
 
     .. math::
@@ -88,8 +89,8 @@ def checkpoint_loss_share(accelerator_count, interruption_rate, checkpoint_inter
     return (1 - unexplained_loss) * jnp.exp(-failing * restart) * saved
 
 
-def lost_work_share(accelerator_count, interruption_rate, checkpoint_interval, checkpoint_save_time, restart_time,
-                    unexplained_loss):  # fmt: skip
+def lost_work_share(accelerator_count: Real, interruption_rate: Real, checkpoint_interval: Real,
+                    checkpoint_save_time: Real, restart_time: Real, unexplained_loss: Real) -> Real:  # fmt: skip
     r"""Share of accelerator time whose work a failure undid before it was saved.
 
     .. math::
@@ -102,7 +103,8 @@ def lost_work_share(accelerator_count, interruption_rate, checkpoint_interval, c
     return (1 - unexplained_loss) * jnp.exp(-failing * restart) * (1 - kept)
 
 
-def restart_loss_share(accelerator_count, interruption_rate, restart_time, unexplained_loss):
+def restart_loss_share(accelerator_count: Real, interruption_rate: Real, restart_time: Real,
+                       unexplained_loss: Real) -> Real:  # fmt: skip
     r"""Share of accelerator time spent in restarts, from the failure until work resumes.
 
     .. math:: s_R = (1 - \zeta) \left(1 - e^{-\lambda n R}\right)
@@ -111,7 +113,7 @@ def restart_loss_share(accelerator_count, interruption_rate, restart_time, unexp
     return (1 - unexplained_loss) * -jnp.expm1(-failing)
 
 
-def _hours(checkpoint_interval, checkpoint_save_time, restart_time):
+def _hours(checkpoint_interval: Real, checkpoint_save_time: Real, restart_time: Real) -> tuple[Real, Real, Real]:
     """Return the three times in hours."""
     return (
         checkpoint_interval / c.MINUTES_PER_HOUR,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gpustack_mc import forest, hdi, pages, panels
+from gpustack_mc.arrays import Result
 from gpustack_mc.forest import HIGH, LOW, MEDIAN, Row
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.summarizing import HEADLINE, OTHER_OWNERSHIP
@@ -26,7 +27,7 @@ _SPOKEN = 9
 Which = Literal["outputs", "inputs", "sensitivity"]
 
 
-def interval_plot(tree: "xr.DataTree", layout: forest.Layout = forest.WIDE) -> "Figure":
+def interval_plot(tree: Result, layout: forest.Layout = forest.WIDE) -> "Figure":
     """Draw median, 50% and 90% interval of the main outputs, with published figures as marks.
 
     Parameters
@@ -50,7 +51,7 @@ def interval_plot(tree: "xr.DataTree", layout: forest.Layout = forest.WIDE) -> "
     return forest.forest(_output_rows(tree), tree, said, nothing, layout)
 
 
-def input_plot(tree: "xr.DataTree") -> "Figure":
+def input_plot(tree: Result) -> "Figure":
     """Draw median, 50% and 90% interval of the inputs that vary, widest first, with unit and origin.
 
     Parameters
@@ -68,7 +69,7 @@ def input_plot(tree: "xr.DataTree") -> "Figure":
     return forest.forest(rows, tree, said, "No input varies: every input is fixed.")
 
 
-def sensitivity_plot(tree: "xr.DataTree", scale: Literal["raw", "log"] = "raw") -> "Figure":
+def sensitivity_plot(tree: Result, scale: Literal["raw", "log"] = "raw") -> "Figure":
     """Draw first-order inside total Sobol' indices of the main outputs, with their 90% intervals.
 
     Parameters
@@ -105,7 +106,7 @@ def sensitivity_plot(tree: "xr.DataTree", scale: Literal["raw", "log"] = "raw") 
         return panels.draw_panels(tree, found, outputs, shown, header, " ".join(caption))
 
 
-def alt_text(tree: "xr.DataTree", which: Which) -> str:
+def alt_text(tree: Result, which: Which) -> str:
     """Return what a picture shows as one plain sentence.
 
     Parameters
@@ -129,7 +130,7 @@ def alt_text(tree: "xr.DataTree", which: Which) -> str:
 # ---- from the tree to rows ---------------------------------------------------------------------------------------
 
 
-def _output_rows(tree: "xr.DataTree") -> list[Row]:
+def _output_rows(tree: Result) -> list[Row]:
     published = json.loads(tree.attrs["published"])
     names = [*OUTPUT_ROWS, *(name for name in published if name not in OUTPUT_ROWS)]
     domains = [BY_NAME[name].domain for name in names]
@@ -138,11 +139,11 @@ def _output_rows(tree: "xr.DataTree") -> list[Row]:
     return [_row(tree, "prior_predictive", name, published) for name in names if name != skip or name in published]
 
 
-def _input_rows(tree: "xr.DataTree") -> list[Row]:
+def _input_rows(tree: Result) -> list[Row]:
     return [_row(tree, "prior", str(key), {}) for key in tree["prior"].data_vars]
 
 
-def _row(tree: "xr.DataTree", group: str, key: str, published: dict[str, Any]) -> Row:
+def _row(tree: Result, group: str, key: str, published: dict[str, Any]) -> Row:
     statistics, attrs = tree["statistics"]["value"].sel(variable=key), tree[group][key].attrs
     names = hdi.FIVE[hdi.kind_of(tree.attrs)]
     values = statistics.sel(statistic=list(names)).values
@@ -173,7 +174,7 @@ def _relative_width(row: Row) -> float:
     return math.log(high / low) if low > 0 else math.inf
 
 
-def _panels(tree: "xr.DataTree") -> list[str]:
+def _panels(tree: Result) -> list[str]:
     skip = OTHER_OWNERSHIP.get(tree.attrs["ownership"])
     return [name for name in SENSITIVITY_PANELS if name != skip]
 
@@ -191,7 +192,7 @@ def _ranked(found: "xr.Dataset", outputs: Sequence[str]) -> tuple[list[str], lis
     return shown, [name for name in order if name not in shown]
 
 
-def _spoken_drivers(tree: "xr.DataTree") -> str:
+def _spoken_drivers(tree: Result) -> str:
     if "sensitivity" not in tree:
         return "there are none, because no input varies or they were not computed"
     total = tree["sensitivity"]["ST"].sel(scale="raw")

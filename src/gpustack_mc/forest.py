@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpustack_mc import formatting, hdi, pages
+from gpustack_mc.arrays import Result
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -99,7 +100,7 @@ class _Span(NamedTuple):
     clipped: bool
 
 
-def forest(rows: Sequence[Row], tree: "xr.DataTree", said: str, nothing: str, layout: Layout = WIDE) -> "Figure":
+def forest(rows: Sequence[Row], tree: Result, said: str, nothing: str, layout: Layout = WIDE) -> "Figure":
     """Draw rows under the tree's name and `said`; `nothing` is said instead where no row varies."""
     drawn = [row for row in rows if row.varies and row.values[MEDIAN] > 0]
     header = [tree.attrs["name"], said]
@@ -322,7 +323,7 @@ def _row_texts(
     def write(log: float, text: str, offset: tuple[float, float], align: str, **style: Any) -> None:
         axes.annotate(text, (math.exp(log), y), offset, textcoords="offset points", ha=align, va="center",
                       parse_math=False, zorder=1.5, bbox=paper,
-                      **({"fontsize": 8, "color": pages.INK} | style))  # fmt: skip
+                      **{"fontsize": 8, "color": pages.INK, **style})  # fmt: skip
 
     write(span.left, row.text(LOW), (-8 if span.clipped else -5, 0), "right")
     write(span.right, row.text(HIGH), (5, 0), "left")

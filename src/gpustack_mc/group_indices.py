@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpustack_mc import sobol
+from gpustack_mc.arrays import Bools, Floats
 from gpustack_mc.cube import Cube, Pair, chunks, each_replicate, pair
 from gpustack_mc.design import Design
 from gpustack_mc.ratios import Ratio, pooled
@@ -34,12 +35,13 @@ class Sums(NamedTuple):
     swap: sobol.SwapSums
 
 
-def squares(base: sobol.VarianceSums) -> np.ndarray:
+def squares(base: sobol.VarianceSums) -> Floats:
     """Number of points times the variance, a part from each replicate; shape (replicates, outputs)."""
     values = 2.0 * np.asarray(base.count)[:, None]
     mean = base.linear.sum(axis=0) / values.sum(axis=0)
     deviations = base.square - 2 * mean * base.linear + values * mean**2
-    return deviations / 2 * values.sum() / (values.sum() - 1)
+    found: Floats = deviations / 2 * values.sum() / (values.sum() - 1)
+    return found
 
 
 def alone_together(sums: Sums, members: Sequence[int]) -> Ratio:
@@ -57,13 +59,13 @@ def alone_together(sums: Sums, members: Sequence[int]) -> Ratio:
     return pooled(parts[:, list(members)].sum(axis=1), squares(sums.base))
 
 
-def masks_of(cube: Cube, groups: Mapping[str, Sequence[str]]) -> np.ndarray:
+def masks_of(cube: Cube, groups: Mapping[str, Sequence[str]]) -> Bools:
     """Mark the inputs of each group, shape (groups, inputs) of bool."""
     return np.array([[name in members for name in cube.names] for members in groups.values()], dtype=bool)
 
 
 def group_indices(
-    cube: Cube, design: Design, groups: Mapping[str, Sequence[str]], centre: np.ndarray
+    cube: Cube, design: Design, groups: Mapping[str, Sequence[str]], centre: Floats
 ) -> tuple[sobol.Indices, Sums]:
     """Compute closed first-order and total indices of groups of inputs.
 
@@ -87,28 +89,29 @@ def group_indices(
 
     def replicate(number: int) -> tuple[sobol.VarianceSums, sobol.SwapSums]:
         found = [_chunk(cube, pair(cube, design, number, *ends), masks, divided, centre) for ends in chunks(design)]
-        return tuple(reduce(sobol.add_sums, part) for part in zip(*found, strict=True))
+        return reduce(sobol.add_sums, [base for base, _ in found]), reduce(sobol.add_sums, [swap for _, swap in found])
 
-    base, swap = (sobol.stack_sums(part) for part in zip(*each_replicate(design, replicate), strict=True))
+    sums = each_replicate(design, replicate)
+    base, swap = sobol.stack_sums([base for base, _ in sums]), sobol.stack_sums([swap for _, swap in sums])
     # Below this an output differs from its centre by rounding in double precision only.
     return sobol.indices(base, swap, floor=(4 * np.finfo(float).eps * centre) ** 2), Sums(base, swap)
 
 
 def _chunk(
-    cube: Cube, runs: Pair, masks: np.ndarray, divided: np.ndarray, centre: np.ndarray
+    cube: Cube, runs: Pair, masks: Bools, divided: Bools, centre: Floats
 ) -> tuple[sobol.VarianceSums, sobol.SwapSums]:
-    parts: list[sobol.SwapSums | None] = [None] * len(masks)
+    parts: dict[int, sobol.SwapSums] = {}
     whole = np.flatnonzero(~divided)
     if len(whole):
         together = sobol.swap_sums(runs.y_a, runs.y_b, cube.swapped(runs.x_a, runs.x_b, masks[whole]), centre)
-        for place, number in enumerate(whole):
+        for place, number in enumerate(whole.tolist()):
             parts[number] = sobol.SwapSums(*(part[place] for part in together))
-    for number in np.flatnonzero(divided):
+    for number in np.flatnonzero(divided).tolist():
         parts[number] = _divided(cube, runs, masks[number], centre)
-    return sobol.variance_sums(runs.y_a, runs.y_b, centre), sobol.stack_sums(parts)
+    return sobol.variance_sums(runs.y_a, runs.y_b, centre), sobol.stack_sums([parts[i] for i in range(len(masks))])
 
 
-def _divided(cube: Cube, runs: Pair, mask: np.ndarray, centre: np.ndarray) -> sobol.SwapSums:
+def _divided(cube: Cube, runs: Pair, mask: Bools, centre: Floats) -> sobol.SwapSums:
     """Sums of a group with partners outside: B's group with the rest of A given it, and A with the group redrawn."""
     alone = cube.run(cube.copula.keep(runs.u_b, runs.u_a, mask))[1]
     given_rest = cube.run(cube.copula.keep(runs.u_a, runs.u_b, ~mask))[1]

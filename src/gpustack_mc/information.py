@@ -28,6 +28,8 @@ import numpy as np
 from scipy.interpolate import BSpline
 from scipy.special import ndtri
 
+from gpustack_mc.arrays import Bools, Floats, Integers
+
 # Of the sample; more would fit the noise of a replicate.
 KNOTS = 6
 BINS = 32
@@ -57,19 +59,19 @@ class Basis(NamedTuple):
         Whether what is known has few values, each of which has a column.
     """
 
-    matrix: np.ndarray
-    order: np.ndarray
+    matrix: Floats
+    order: Integers
     few: bool
 
 
-def scores(known: np.ndarray) -> np.ndarray:
+def scores(known: Floats) -> Floats:
     """Normal scores of the ranks, shape (n,): regressions on them depend neither on a unit nor on tails."""
     ranks = np.empty(len(known))
     ranks[np.argsort(known, kind="stable")] = np.arange(len(known))
     return ndtri((ranks + 0.5) / len(known))
 
 
-def basis(known: np.ndarray) -> Basis:
+def basis(known: Floats) -> Basis:
     """Cubic regression spline along one quantity; indicators where it has few values.
 
     Parameters
@@ -83,14 +85,14 @@ def basis(known: np.ndarray) -> Basis:
     return Basis(_spline(scores(known)), order, False)
 
 
-def _spline(z: np.ndarray) -> np.ndarray:
+def _spline(z: Floats) -> Floats:
     inner = ndtri(np.linspace(0, 1, KNOTS + 2)[1:-1])
     ends = (z.min() - 1e-9, z.max() + 1e-9)
     knots = np.concatenate([[ends[0]] * 4, inner, [ends[1]] * 4])
     return BSpline.design_matrix(z, knots, 3).toarray()
 
 
-def joint_basis(known: Sequence[np.ndarray]) -> Basis:
+def joint_basis(known: Sequence[Floats]) -> Basis:
     """Regressors on several quantities together: splines of each, and the products of their scores up to degree 3.
 
     Parameters
@@ -114,7 +116,7 @@ def joint_basis(known: Sequence[np.ndarray]) -> Basis:
     return Basis(np.concatenate(columns, axis=1), np.argsort(z.sum(axis=0)), False)
 
 
-def fitted(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
+def fitted(matrix: Floats, values: Floats) -> Floats:
     """Least-squares fit of values, shape (n, k), by the columns of a matrix, shape (n, terms)."""
     return matrix @ np.linalg.lstsq(matrix.T @ matrix, matrix.T @ values, rcond=None)[0]
 
@@ -122,7 +124,7 @@ def fitted(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
 # ---- decisions ---------------------------------------------------------------------------------------------------
 
 
-def perfect_value(benefits: np.ndarray, replicates: int) -> Estimate:
+def perfect_value(benefits: Floats, replicates: int) -> Estimate:
     """Expected value of perfect information.
 
     Parameters
@@ -139,7 +141,7 @@ def perfect_value(benefits: np.ndarray, replicates: int) -> Estimate:
                       benefits.shape[1], replicates)  # fmt: skip
 
 
-def partial_value(benefits: np.ndarray, known: Basis, replicates: int) -> Estimate:
+def partial_value(benefits: Floats, known: Basis, replicates: int) -> Estimate:
     """Expected value of knowing something, by regression.
 
     Parameters
@@ -178,18 +180,19 @@ def partial_value(benefits: np.ndarray, known: Basis, replicates: int) -> Estima
     )
 
 
-def _least_squares(square: np.ndarray, product: np.ndarray) -> np.ndarray:
+def _least_squares(square: Floats, product: Floats) -> Floats:
     return np.linalg.lstsq(square, product, rcond=None)[0]
 
 
-def _gains(benefits: np.ndarray) -> np.ndarray:
+def _gains(benefits: Floats) -> Floats:
     """Benefits over those of the decision that is best without knowing more: what is common to all has no noise."""
     best = int(benefits.mean(axis=1).argmax())
-    return np.delete(benefits, best, axis=0) - benefits[best]
+    gains: Floats = np.delete(benefits, best, axis=0) - benefits[best]
+    return gains
 
 
 def _jackknife(
-    best: float, sums: np.ndarray, best_without: np.ndarray, sums_without: np.ndarray, n: int, replicates: int
+    best: float, sums: Floats, best_without: Floats, sums_without: Floats, n: int, replicates: int
 ) -> Estimate:
     """Join sums over all draws, and over those without each replicate, into a value and its standard error.
 
@@ -212,7 +215,7 @@ def _jackknife(
 # ---- widths ------------------------------------------------------------------------------------------------------
 
 
-def width(outputs: np.ndarray, replicates: int) -> list[Estimate]:
+def width(outputs: Floats, replicates: int) -> list[Estimate]:
     """Width of the 90% equal-tailed interval of each output.
 
     Parameters
@@ -226,7 +229,7 @@ def width(outputs: np.ndarray, replicates: int) -> list[Estimate]:
     return _estimates(high - low, (parts[1] - parts[0]).T)
 
 
-def expected_width(outputs: np.ndarray, known: Basis, replicates: int) -> list[Estimate]:
+def expected_width(outputs: Floats, known: Basis, replicates: int) -> list[Estimate]:
     """Expected width of the 90% equal-tailed interval of each output once something is known.
 
     Parameters
@@ -253,7 +256,7 @@ def expected_width(outputs: np.ndarray, known: Basis, replicates: int) -> list[E
     return _estimates(whole, np.array(parts))
 
 
-def _mean_width(means: np.ndarray, residuals: np.ndarray, order: np.ndarray, positive: np.ndarray) -> np.ndarray:
+def _mean_width(means: Floats, residuals: Floats, order: Integers, positive: Bools) -> Floats:
     """Mean over draws of the width of the residuals in a draw's bin, moved to the fitted mean of the draw."""
     n = len(order)
     bins = max(min(BINS, n // DRAWS_PER_BIN), 1)
@@ -267,7 +270,7 @@ def _mean_width(means: np.ndarray, residuals: np.ndarray, order: np.ndarray, pos
     return (scale * span).mean(axis=1)
 
 
-def _binned_quantiles(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _binned_quantiles(values: Floats) -> tuple[Floats, Floats]:
     """5% and 95% quantiles along the last axis, at the ranks whose expected probabilities they are."""
     size = values.shape[-1]
     places = [min(max(tail * (size + 1) - 1, 0.0), size - 1.0) for tail in TAILS]
@@ -280,13 +283,13 @@ def _binned_quantiles(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return found[0], found[1]
 
 
-def _estimates(values: np.ndarray, by_replicate: np.ndarray) -> list[Estimate]:
+def _estimates(values: Floats, by_replicate: Floats) -> list[Estimate]:
     count = len(by_replicate)
     errors = by_replicate.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(len(values), np.nan)
     return [Estimate(float(value), float(error)) for value, error in zip(values, errors, strict=True)]
 
 
-def measured(values: np.ndarray, accuracy: float, noise: np.ndarray) -> np.ndarray:
+def measured(values: Floats, accuracy: float, noise: Floats) -> Floats:
     r"""What a measurement would read: a positive quantity times :math:`e^{a \varepsilon}`.
 
     Parameters
@@ -300,4 +303,4 @@ def measured(values: np.ndarray, accuracy: float, noise: np.ndarray) -> np.ndarr
     """
     if (values > 0).all():
         return np.log(values) + accuracy * noise
-    return values + accuracy * np.abs(np.median(values)) * noise
+    return values + accuracy * float(np.abs(np.median(values))) * noise

@@ -12,20 +12,18 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from gpustack_mc import figures, formatting, javascript, model, summarizing
+from gpustack_mc.arrays import Result
 from gpustack_mc.errors import InputError
 from gpustack_mc.problem import PHASE_KEYS
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.shapes import MODEL_INPUTS
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 # Enough for an error of about half a per cent in the ends of a 90% interval, in a page below 2 MB.
 DRAWS = 2**13
@@ -61,7 +59,7 @@ class Inputs(NamedTuple):
     varying: tuple[bool, ...]
 
 
-def inputs_of(tree: "xr.DataTree") -> Inputs:
+def inputs_of(tree: Result) -> Inputs:
     """Return the draws of everything that the model reads."""
     read = {key for phase in _phases(tree) for key in phase.values()} | set(MODEL_INPUTS)
     taken = places(tree)
@@ -77,16 +75,17 @@ def inputs_of(tree: "xr.DataTree") -> Inputs:
     return Inputs(tuple(keys), np.asarray(rows, dtype=np.float32), tuple(varying))
 
 
-def places(tree: "xr.DataTree") -> np.ndarray:
+def places(tree: Result) -> np.ndarray:
     """Return which draws of a result the page holds."""
     replicates, draws = int(tree.attrs["replicates"]), tree["prior_predictive"].sizes["draw"]
     wanted = min(DRAWS, _MOST_NUMBERS // max(len(tree["prior"].data_vars), 1))
     used = min(replicates, _REPLICATES) if draws > wanted else replicates
     each = min(draws // replicates, max(wanted // used, 1))
-    return (np.arange(used)[:, None] * (draws // replicates) + np.arange(each)).reshape(-1)
+    found: np.ndarray = (np.arange(used)[:, None] * (draws // replicates) + np.arange(each)).reshape(-1)
+    return found
 
 
-def _phases(tree: "xr.DataTree") -> list[dict[str, str]]:
+def _phases(tree: Result) -> list[dict[str, str]]:
     """Return the key of each quantity of each phase; a phase that has its own is named behind an @."""
     held = {*map(str, tree["prior"].data_vars), *map(str, tree["constant_data"].data_vars)}
     names = [key.partition("@")[2] for key in summarizing.input_keys(tree) if key.startswith("tokens@")] or [""]
@@ -99,11 +98,11 @@ def _phases(tree: "xr.DataTree") -> list[dict[str, str]]:
     return phases
 
 
-def program(tree: "xr.DataTree", keys: Sequence[str]) -> Callable[..., list[Any]]:
+def program(tree: Result, keys: Sequence[str]) -> Callable[..., list[Any]]:
     """Return the model of a result as a function of its inputs, in the order of `keys`, to its outputs in theirs."""
     phases = _phases(tree)
     outputs = list(map(str, tree["prior_predictive"].data_vars))
-    run = model.run
+    run: Callable[..., dict[str, Any]] = model.run
     if "expected_goodput" in outputs:
         run = model.run_with_checkpoints if "checkpoint_interval" in keys else model.run_with_best_checkpoints
 
@@ -116,7 +115,7 @@ def program(tree: "xr.DataTree", keys: Sequence[str]) -> Callable[..., list[Any]
     return evaluate
 
 
-def require_same_equations(tree: "xr.DataTree", inputs: Inputs) -> None:
+def require_same_equations(tree: Result, inputs: Inputs) -> None:
     """Refuse a result that the model of this version would not give.
 
     Raises
@@ -137,7 +136,7 @@ def require_same_equations(tree: "xr.DataTree", inputs: Inputs) -> None:
             raise _other_equations(tree, f"{name} does not follow from its inputs")
 
 
-def _other_equations(tree: "xr.DataTree", what: str) -> InputError:
+def _other_equations(tree: Result, what: str) -> InputError:
     version = str(tree.attrs.get("creation_library_version", "another version"))[:20]
     found = f"this result was computed by gpustack-mc {version} with other equations: {what} by those of this version."
     return InputError("other-equations", found, "Run its scenario again.")
@@ -146,7 +145,7 @@ def _other_equations(tree: "xr.DataTree", what: str) -> InputError:
 # ---- what the page holds -----------------------------------------------------------------------------------------
 
 
-def values(tree: "xr.DataTree", found: Mapping[str, Any], asked: Sequence[str]) -> dict[str, Any]:
+def values(tree: Result, found: Mapping[str, Any], asked: Sequence[str]) -> dict[str, Any]:
     """Return what the template of the report shows of it: controls, rows, data and the program.
 
     Parameters
@@ -196,7 +195,7 @@ def values(tree: "xr.DataTree", found: Mapping[str, Any], asked: Sequence[str]) 
     }
 
 
-def code(tree: "xr.DataTree", keys: Sequence[str]) -> str:
+def code(tree: Result, keys: Sequence[str]) -> str:
     """Return the program of the page: the translated model, and what moves inputs and shows outputs."""
     # A phase has any name that its scenario gives it: identifiers are made of our own names.
     names = [f"{key.partition('@')[0]}_{i}" for i, key in enumerate(keys)]
@@ -229,13 +228,11 @@ def _terms(answer: Mapping[str, Any], outputs: Sequence[str], answers: Mapping[s
 # ---- controls ----------------------------------------------------------------------------------------------------
 
 
-def _blocks(tree: "xr.DataTree") -> list[str]:
-    return list(map(str, tree["sensitivity"]["input"].values)) if "sensitivity" in tree.children else []
+def _blocks(tree: Result) -> list[str]:
+    return list(map(str, tree["sensitivity"]["input"].values)) if "sensitivity" in tree else []
 
 
-def _controls(
-    tree: "xr.DataTree", found: Mapping[str, Any], inputs: Inputs, rows: Sequence[str]
-) -> list[dict[str, Any]]:
+def _controls(tree: Result, found: Mapping[str, Any], inputs: Inputs, rows: Sequence[str]) -> list[dict[str, Any]]:
     """List the inputs that can be moved: what moves the shown outputs most first, then what is fixed.
 
     Facts of the scenario, such as the count of accelerators, cannot: priors of other inputs depend on them. Neither can
@@ -263,7 +260,7 @@ def _largest(found: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, floa
     return {key: max(each[key]["ST"] or 0.0 for each in indices if key in each) for each in indices for key in each}
 
 
-def _control(tree: "xr.DataTree", key: str, place: int, draws: np.ndarray) -> dict[str, Any]:
+def _control(tree: Result, key: str, place: int, draws: np.ndarray) -> dict[str, Any]:
     quantity = BY_NAME[key]
     middle = float(np.quantile(draws.astype(float), 0.5))
     varies = key in tree["prior"].data_vars

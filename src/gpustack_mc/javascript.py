@@ -117,7 +117,7 @@ def _value(primitive: str, arguments: Sequence[str], params: dict[str, Any]) -> 
 
 
 def _is_float(params: dict[str, Any]) -> bool:
-    return np.dtype(params.get("new_dtype", float)).kind == "f"
+    return bool(np.dtype(params.get("new_dtype", float)).kind == "f")
 
 
 def _number(value: Any) -> str:

@@ -211,7 +211,8 @@ def analyse(
             return lax.optimization_barrier(scaled(outputs(mask)) - d_a)
 
         def one_block(mask: Any) -> sobol.SwapSums:
-            return _usable(sobol.swap_sums_of(d_b, change(mask), 0), "jansen")
+            sums: sobol.SwapSums = _usable(sobol.swap_sums_of(d_b, change(mask), 0), "jansen")
+            return sums
 
         sums = (sobol.variance_sums_of(d_a, d_b, 0), None) if weight is None else _weighted(
             d_a, d_b, lax.map(change, masks), weight)  # fmt: skip
@@ -223,7 +224,7 @@ def analyse(
             scale=scale,
         )
 
-    found = lax.map(chunk, (a.bases.T, b.bases.T, weights))
+    found: PickFreeze = lax.map(chunk, (a.bases.T, b.bases.T, weights))
     return found._replace(draws=_joined(found.draws))
 
 
@@ -298,7 +299,7 @@ def count(shape: Shape, arrays: Arrays, cholesky: Any, cells: Cells, grid: Grid)
         bins = jnp.clip(position, 0, BINS - 1).astype(jnp.int32)
         return Counted(sobol.total(deviation), square, bins, ~jnp.isfinite(square))
 
-    found = lax.map(chunk, cells.bases.T)
+    found: Counted = lax.map(chunk, cells.bases.T)
     return found._replace(bins=_joined(found.bins))
 
 

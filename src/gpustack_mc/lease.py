@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
+from gpustack_mc.arrays import Floats
 from gpustack_mc.design import Design, points
 from gpustack_mc.problem import Problem
 from gpustack_mc.propagation import Draws
@@ -40,17 +41,18 @@ class Drift(NamedTuple):
     high: float
     fitted: bool = False
 
-    def draws(self, design: Design, replicates: Sequence[int] | None = None) -> np.ndarray:
+    def draws(self, design: Design, replicates: Sequence[int] | None = None) -> Floats:
         """Return the rate in each draw, shape (n,), replicates one after the other; shape () where it is known."""
         low, high = np.log1p([self.low, self.high])
         if low == high:
             return np.asarray(self.low)
         wanted = range(design.replicates) if replicates is None else replicates
         parts = [points(design, ["rental price drift"], [_DIMENSION], r, 0, design.length)[0] for r in wanted]
-        return np.expm1((low + high) / 2 + (high - low) / 2 / ndtri(0.95) * ndtri(np.concatenate(parts)))
+        rates: Floats = np.expm1((low + high) / 2 + (high - low) / 2 / ndtri(0.95) * ndtri(np.concatenate(parts)))
+        return rates
 
 
-def levelised_share(drift: float | np.ndarray, cost_of_capital: np.ndarray, lifetime: np.ndarray) -> np.ndarray:
+def levelised_share(drift: float | Floats, cost_of_capital: Floats, lifetime: Floats) -> Floats:
     """Levelised rental price over today's.
 
     Parameters
@@ -66,7 +68,7 @@ def levelised_share(drift: float | np.ndarray, cost_of_capital: np.ndarray, life
     return _mean_discount((cost_of_capital - growth) * lifetime) / _mean_discount(cost_of_capital * lifetime)
 
 
-def _mean_discount(x: np.ndarray) -> np.ndarray:
+def _mean_discount(x: Floats) -> Floats:
     small = np.abs(x) < 1e-6
     safe = np.where(small, 1.0, x)
     return np.where(small, 1 - x / 2, -np.expm1(-safe) / safe)
@@ -74,13 +76,14 @@ def _mean_discount(x: np.ndarray) -> np.ndarray:
 
 def share_of_draws(
     drift: Drift, problem: Problem, draws: Draws, design: Design, replicates: Sequence[int] | None = None
-) -> np.ndarray:
+) -> Floats:
     """`levelised_share` in each draw of a scenario, shape (n,) or (); the draws are those of these replicates."""
     rates = drift.draws(design, replicates)
     return levelised_share(rates, *(_values(name, problem, draws) for name in ("cost_of_capital", "lifetime")))
 
 
-def _values(name: str, problem: Problem, draws: Draws) -> np.ndarray:
+def _values(name: str, problem: Problem, draws: Draws) -> Floats:
     if name in draws.varying:
-        return draws.inputs[draws.varying.index(name)]
+        drawn: Floats = draws.inputs[draws.varying.index(name)]
+        return drawn
     return np.asarray(float(problem.inputs[name].marginal.parameters["value"]))

@@ -71,7 +71,7 @@ def accelerators() -> Table:
         {
             "name": a.name,
             "vendor": a.vendor,
-            "bf16_tflops": a.peak_flop_per_s["bf16"] / 1e12,
+            "bf16_tflops": a.peak_flop_per_s["bf16"] / 1e12 if a.peak_flop_per_s["bf16"] else None,
             "fp8_tflops": a.peak_flop_per_s["fp8"] / 1e12 if a.peak_flop_per_s["fp8"] else None,
             "tdp_w": a.tdp,
             "memory_gb": a.memory_gb,

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from gpustack_mc import decisions, information, storage, units
+from gpustack_mc.arrays import Floats
 from gpustack_mc.decisions import Decision
 from gpustack_mc.design import Design, make_design, points
 from gpustack_mc.errors import InputError, Place, did_you_mean
@@ -159,7 +160,7 @@ def _found(problem: Problem, design: Design, draws: Draws, accuracy: Mapping[str
     rows = dict(zip(draws.varying, draws.inputs, strict=True))
     now = information.width(outputs, design.replicates)
 
-    def widths(values: np.ndarray) -> dict[str, Any]:
+    def widths(values: Floats) -> dict[str, Any]:
         found = information.expected_width(outputs, information.basis(values), design.replicates)
         return {name: _estimate(each) for name, each in zip(OUTPUTS, found, strict=True)}
 
@@ -195,7 +196,7 @@ def _decided(
     means = benefits.mean(axis=1)
     best = int(means.argmax())
 
-    def worth(values: np.ndarray) -> dict[str, float | None]:
+    def worth(values: Floats) -> dict[str, float | None]:
         return _estimate(information.partial_value(benefits, information.basis(values), replicates))
 
     def both(name: str) -> dict[str, Any]:
@@ -232,7 +233,7 @@ def _estimate(found: Estimate) -> dict[str, float | None]:
     return {"value": found.value, "monte_carlo_error": found.error if np.isfinite(found.error) else None}
 
 
-def noise(problem: Problem, design: Design, key: str, name: str) -> np.ndarray:
+def noise(problem: Problem, design: Design, key: str, name: str) -> Floats:
     """Standard normal error of a measurement, independent of every input."""
     place = _NOISE + dimension(problem.inputs[key], problem)
     parts = [points(design, [f"measurement of {name}"], [place], r, 0, design.length)[0]

@@ -28,8 +28,9 @@ def columns(found: Found) -> list[str]:
 
 def narrowing(found: Found, key: str, output: str, how: str = "perfect") -> float:
     """Share by which the expected width of an output's 90% interval falls when an input is known."""
-    now = found["width_90"][output]["value"]
-    return 1 - found["expected_width_90"][key][how][output]["value"] / now
+    now: float = found["width_90"][output]["value"]
+    known: float = found["expected_width_90"][key][how][output]["value"]
+    return 1 - known / now
 
 
 def main_output(found: Found) -> str:

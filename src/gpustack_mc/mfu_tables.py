@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpustack_mc import catalog
+from gpustack_mc.arrays import Floats
 from gpustack_mc.efficiency import draws, published_record
 from gpustack_mc.fits import utilization_predict as program
 from gpustack_mc.priors import TABLE_SIZE, TABLE_Z
@@ -23,7 +24,7 @@ ALIKE = 8
 _Z = np.linspace(-TABLE_Z, TABLE_Z, TABLE_SIZE)
 
 
-def mfu_tables(rows: Sequence[Mapping[str, Any]], peaks: Sequence[float], clean: bool) -> np.ndarray:
+def mfu_tables(rows: Sequence[Mapping[str, Any]], peaks: Sequence[float], clean: bool) -> Floats:
     """Predict the MFU of planned runs of a new team.
 
     Parameters
@@ -51,7 +52,7 @@ def mfu_tables(rows: Sequence[Mapping[str, Any]], peaks: Sequence[float], clean:
     return np.array(tables)
 
 
-def quantile_table(weights: np.ndarray, means: np.ndarray, sds: np.ndarray) -> np.ndarray:
+def quantile_table(weights: Floats, means: Floats, sds: Floats) -> Floats:
     """Return quantiles of exp(y), at most 1, with y a mixture of normals, at the normal scores of a table.
 
     Parameters
@@ -83,7 +84,7 @@ def quantile_table(weights: np.ndarray, means: np.ndarray, sds: np.ndarray) -> n
     return np.exp(np.minimum(log_mfu, 0.0))
 
 
-def _joined(weights: np.ndarray, means: np.ndarray, sds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _joined(weights: Floats, means: Floats, sds: Floats) -> tuple[Floats, Floats, Floats]:
     """Join components of about the same width and place."""
     width = np.argsort(np.argsort(sds, kind="stable"), kind="stable") // (JOINED * ALIKE)
     order = np.lexsort((means, width))
@@ -95,7 +96,7 @@ def _joined(weights: np.ndarray, means: np.ndarray, sds: np.ndarray) -> tuple[np
     return total, mean, np.sqrt(square)
 
 
-def _cubic(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _cubic(x: Floats, y: Floats) -> Floats:
     """Interpolate y(x) at the scores of a table by cubic Hermite polynomials."""
     slope = np.gradient(y, x)
     i = np.clip(np.searchsorted(x, _Z) - 1, 0, len(x) - 2)

@@ -80,7 +80,7 @@ def crossing(reading: np.ndarray, kept: np.ndarray, level: float, replicates: in
 def _rises(reading: np.ndarray, kept: np.ndarray) -> bool:
     """Whether higher readings keep the limit more often, by the mean rank of those that keep it."""
     ranks = np.argsort(np.argsort(reading, kind="stable"), kind="stable")
-    return kept.any() and ranks[kept].mean() >= (len(ranks) - 1) / 2
+    return bool(kept.any() and ranks[kept].mean() >= (len(ranks) - 1) / 2)
 
 
 def _cross(reading: np.ndarray, kept: np.ndarray, level: float, above: bool) -> float | None:

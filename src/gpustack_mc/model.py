@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 
-import jax
 import jax.numpy as jnp
 
 from gpustack_mc import equations as eq
 from gpustack_mc import failures, outages
+from gpustack_mc.arrays import Real
 
-Values = Mapping[str, jax.Array | float]
+Values = Mapping[str, Real]
 
 
-def phase(*, active_params, tokens, context_flop_factor, accelerator_count, peak_flop_per_s, mfu, goodput, tdp,
-          gpu_power_fraction, host_power, pue):  # fmt: skip
+def phase(*, active_params: Real, tokens: Real, context_flop_factor: Real, accelerator_count: Real,
+          peak_flop_per_s: Real, mfu: Real, goodput: Real, tdp: Real, gpu_power_fraction: Real, host_power: Real,
+          pue: Real) -> dict[str, Real]:  # fmt: skip
     """Work, accelerator-hours, time and energy of one phase of a run."""
     training_flop = eq.training_flop(active_params, tokens)
     accelerator_hours = eq.accelerator_hours(training_flop, context_flop_factor, peak_flop_per_s, mfu, goodput)
@@ -29,10 +30,11 @@ def phase(*, active_params, tokens, context_flop_factor, accelerator_count, peak
     }
 
 
-def run(phases: Sequence[Values], *, tdp, gpu_power_fraction, host_power, pue, electricity_price, grid_intensity,
-        embodied_carbon, water_onsite, water_offsite, capex, residual_share, lifetime, fleet_utilization,
-        cost_of_capital, operations_rate, rental_price, serving_throughput, programme_overhead,
-        interruption_rate, carbon_price):  # fmt: skip
+def run(phases: Sequence[Values], *, tdp: Real, gpu_power_fraction: Real, host_power: Real, pue: Real,
+        electricity_price: Real, grid_intensity: Real, embodied_carbon: Real, water_onsite: Real, water_offsite: Real,
+        capex: Real, residual_share: Real, lifetime: Real, fleet_utilization: Real, cost_of_capital: Real,
+        operations_rate: Real, rental_price: Real, serving_throughput: Real, programme_overhead: Real,
+        interruption_rate: Real, carbon_price: Real) -> dict[str, Real]:  # fmt: skip
     """Every output of a run from its phases and inputs.
 
     Parameters
@@ -113,7 +115,7 @@ def run(phases: Sequence[Values], *, tdp, gpu_power_fraction, host_power, pue, e
     }  # fmt: skip
 
 
-def run_with_checkpoints(phases: Sequence[Values], *, checkpoint_interval, **inputs):
+def run_with_checkpoints(phases: Sequence[Values], *, checkpoint_interval: Real, **inputs: Real) -> dict[str, Real]:
     """Every output of a run whose goodput follows from failures and from checkpoints at a stated interval.
 
     Parameters
@@ -134,17 +136,18 @@ def run_with_checkpoints(phases: Sequence[Values], *, checkpoint_interval, **inp
     return _checkpointed(phases, [checkpoint_interval for _ in phases], **inputs)
 
 
-def run_with_best_checkpoints(phases: Sequence[Values], **inputs):
+def run_with_best_checkpoints(phases: Sequence[Values], **inputs: Real) -> dict[str, Real]:
     """Every output of a run that checkpoints at the best interval of each phase; see `run_with_checkpoints`."""
     return _checkpointed(phases, [_best(values, **inputs) for values in phases], **inputs)
 
 
-def _best(values: Values, *, interruption_rate, checkpoint_save_time, **_others):
+def _best(values: Values, *, interruption_rate: Real, checkpoint_save_time: Real, **_others: Real) -> Real:
     return failures.best_checkpoint_interval(values["accelerator_count"], interruption_rate, checkpoint_save_time)
 
 
-def _checkpointed(phases, intervals, *, interruption_rate, checkpoint_save_time, restart_time, unexplained_loss,
-                  **inputs):  # fmt: skip
+def _checkpointed(phases: Sequence[Values], intervals: Sequence[Real], *, interruption_rate: Real,
+                  checkpoint_save_time: Real, restart_time: Real, unexplained_loss: Real,
+                  **inputs: Real) -> dict[str, Real]:  # fmt: skip
     complete, shares, hours = [], [], []
     # Weights alone: power, which `phase` needs too, does not change hours.
     no_power = dict.fromkeys(("tdp", "gpu_power_fraction", "host_power", "pue"), 0.0)
@@ -168,9 +171,10 @@ def _checkpointed(phases, intervals, *, interruption_rate, checkpoint_save_time,
     return run(complete, interruption_rate=interruption_rate, **inputs) | averages
 
 
-def run_on_sites(program: str, phases: Sequence[Values], sites: Sequence[Values], mode: str, *, rejoin_time,
-                 idle_power_fraction, extra_tokens, gpu_power_fraction, params=None, averaging_steps=None,
-                 exchange_bytes=None, global_batch_tokens=None, **inputs):  # fmt: skip
+def run_on_sites(program: str, phases: Sequence[Values], sites: Sequence[Values], mode: str, *, rejoin_time: Real,
+                 idle_power_fraction: Real, extra_tokens: Real, gpu_power_fraction: Real, params: Real | None = None,
+                 averaging_steps: Real | None = None, exchange_bytes: Real | None = None,
+                 global_batch_tokens: Real | None = None, **inputs: Real) -> dict[str, Real]:  # fmt: skip
     """Every output of a run on several sites that fail.
 
     Parameters
@@ -204,13 +208,18 @@ def run_on_sites(program: str, phases: Sequence[Values], sites: Sequence[Values]
     down = outages.site_down_share(count, availability)
     power = outages.held_power_fraction(gpu_power_fraction, idle_power_fraction, waiting, down)
     linked = "link_speed" in of_sites
-    time = outages.exchange_time(params, exchange_bytes, of_sites["link_speed"]) if linked else 0.0
-    exchanging = [
-        outages.exchange_share(time, averaging_steps, global_batch_tokens, values["active_params"],
-                               values["context_flop_factor"], values["accelerator_count"], values["peak_flop_per_s"],
-                               values["mfu"]) if linked else 0.0
-        for values in phases
-    ]  # fmt: skip
+    time: Real = 0.0
+    exchanging: list[Real] = [0.0 for _ in phases]
+    if linked:
+        if params is None or averaging_steps is None or exchange_bytes is None or global_batch_tokens is None:
+            raise TypeError("exchanges need params, averaging_steps, exchange_bytes and global_batch_tokens")
+        time = outages.exchange_time(params, exchange_bytes, of_sites["link_speed"])
+        exchanging = [
+            outages.exchange_share(time, averaging_steps, global_batch_tokens, values["active_params"],
+                                   values["context_flop_factor"], values["accelerator_count"],
+                                   values["peak_flop_per_s"], values["mfu"])
+            for values in phases
+        ]  # fmt: skip
     speed = [outages.site_mfu(values["mfu"], share) for values, share in zip(phases, exchanging, strict=True)]
     # Hours follow from the product of MFU and goodput, and goodput may follow from failures yet: what outages take is
     # taken off the MFU of the held accelerators.
@@ -219,7 +228,7 @@ def run_on_sites(program: str, phases: Sequence[Values], sites: Sequence[Values]
          "tokens": outages.site_tokens(values["tokens"], extra_tokens)}
         for values, mfu in zip(phases, speed, strict=True)
     ]  # fmt: skip
-    found = globals()[program](held, gpu_power_fraction=gpu_power_fraction, **inputs)
+    found: dict[str, Real] = globals()[program](held, gpu_power_fraction=gpu_power_fraction, **inputs)
     useful = [_useful(values, mfu) for values, mfu in zip(held, speed, strict=True)]
     found |= {
         "site_goodput": sum(useful) / found["accelerator_hours"],
@@ -239,7 +248,7 @@ def run_on_sites(program: str, phases: Sequence[Values], sites: Sequence[Values]
     return found
 
 
-def _useful(values: Values, mfu: jax.Array | float) -> jax.Array:
+def _useful(values: Values, mfu: Real) -> Real:
     """Accelerator-hours that a phase would take at an MFU if none were lost."""
     flop = eq.training_flop(values["active_params"], values["tokens"])
     return eq.accelerator_hours(flop, values["context_flop_factor"], values["peak_flop_per_s"], mfu, 1.0)

@@ -9,6 +9,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Iterator
+from typing import Any
 
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\[,;! ]|[0-9]+(?:\.[0-9]+)?|[^\s]")
 _SIGNS = {r"\times": "×", r"\cdot": "·", r"\ell": "ℓ", r"\varphi": "φ", r"\phi": "ϕ", r"\approx": "≈",
@@ -20,7 +21,7 @@ _SUPERSCRIPT = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺"
 
 # A node is ("text", string), ("word", string), ("space",), ("row", nodes), ("frac", over, under), ("root", inside),
 # ("sub"|"sup", base, index) or ("subsup", base, below, above).
-Node = tuple
+Node = tuple[Any, ...]
 
 
 class NotationError(ValueError):
@@ -112,7 +113,7 @@ def _plain(node: Node) -> str:
         case ("text", text):
             return f" {text} " if text in "=+-×·≈" else ", " if text == "," else text
         case ("word", text):
-            return text
+            return str(text)
         case ("space",):
             return " "
         case ("row", nodes):

@@ -67,7 +67,7 @@ class Observation(NamedTuple):
     days: float
     tokens: float
     left: float
-    count: float
+    count: float  # type: ignore[assignment]  # the field, not the method of a tuple
     peak: float
     tdp: float
     active_params: float
@@ -122,6 +122,7 @@ class _Reading:
         row: Mapping[str, Any],
     ):  # fmt: skip
         self.reader, self.file, self.inputs, self.phases, self.row = reader, file, inputs, phases, row
+        self.observed: Any = file.observed  # a model of pydantic whose fields are made from a table
         self.settings = catalog.observed_settings()
         self.stated = self._amounts()
 
@@ -151,7 +152,7 @@ class _Reading:
         self._check_mfu(fast, utilization)
         return Observation(
             self.stated["days"], tokens, left, count, peak, tdp, active, utilization, fast, self.stated.get("mfu"),
-            self.file.observed.mfu_convention, goodput, self.stated.get("interruptions"), watts, phase, rest,
+            self.observed.mfu_convention, goodput, self.stated.get("interruptions"), watts, phase, rest,
         )  # fmt: skip
 
     # ---- reading ----
@@ -159,8 +160,8 @@ class _Reading:
     def _amounts(self) -> dict[str, float]:
         by_name = {quantity.name: quantity for quantity in OBSERVED}
         found = {}
-        for name in sorted(self.file.observed.model_fields_set & set(by_name), key=list(by_name).index):
-            amount, quantity = getattr(self.file.observed, name), by_name[name]
+        for name in sorted(self.observed.model_fields_set & set(by_name), key=list(by_name).index):
+            amount, quantity = getattr(self.observed, name), by_name[name]
             bare = not isinstance(amount, str) or amount.strip().replace(".", "").replace("_", "").isdigit()
             if name in (*_METERED, "step_time") and bare:
                 fix = f"Write it with one, as in {_EXAMPLES[quantity.unit]}."
@@ -176,7 +177,7 @@ class _Reading:
         return found
 
     def _require(self) -> None:
-        if "days" not in self.file.observed.model_fields_set:
+        if "days" not in self.observed.model_fields_set:
             self.fail("", "days is missing.", "State how long the job has run, e.g. days: 12.", "missing-key")
         if "mfu" in self.file.inputs.model_fields_set:
             self.reader.fail(("inputs", "mfu"), "would overrule what was observed.", "Leave it out.", "contradiction")
@@ -186,7 +187,7 @@ class _Reading:
                 self.reader.fail(
                     path, f"{SO_FAR!r} is the part that has run.", "Name the phase otherwise.", "bad-value"
                 )
-        observed = self.file.observed.model_fields_set
+        observed = self.observed.model_fields_set
         if "mfu_convention" in observed and "mfu" not in observed:
             self.fail("mfu_convention", "there is no observed.mfu.", "State it, or leave this out.", "missing-key")
         self.reader.stop_if_wrong()
@@ -268,7 +269,7 @@ class _Reading:
                 found = f"{self.stated['mfu']:.3g}, but tokens over days are {slow:.3g} of the peak with all losses."
                 self.fail("mfu", found, "Check observed.tokens, observed.days and cluster.precision.")
             return
-        convention = self.file.observed.mfu_convention
+        convention = self.observed.mfu_convention
         settings = catalog.fit_record("utilization")["settings"]
         counted = settings["attention_counted"][convention]
         expected = fast * (1 + counted * float(attention_ratio([self.row], settings)[0]))

@@ -16,14 +16,16 @@ References
 Ross, Introduction to Probability Models, chapters 6 and 7 (continuous-time Markov chains, alternating renewal).
 """
 
+import jax
 import jax.numpy as jnp
 
 from gpustack_mc import constants as c
+from gpustack_mc.arrays import Floats, Real
 
 MODES = ("lockstep", "survivors", "local_steps")
 
 
-def site_work_share(site_count, availability, mean_outage, rejoin_time, *, mode):
+def site_work_share(site_count: Real, availability: Real, mean_outage: Real, rejoin_time: Real, *, mode: str) -> Real:
     r"""Share of held accelerator time in which outages let the run advance.
 
     .. math::
@@ -49,7 +51,7 @@ def site_work_share(site_count, availability, mean_outage, rejoin_time, *, mode)
     return jnp.sum(site_count * works, axis=0) / jnp.sum(site_count, axis=0)
 
 
-def site_waiting_share(site_count, availability, *, mode):
+def site_waiting_share(site_count: Real, availability: Real, *, mode: str) -> Real:
     r"""Share of held accelerator time in which a site is up and waits for others.
 
     .. math:: s_\mathrm{wait} = \sum_j \frac{n_j}{n} a_j - \prod_j a_j
@@ -60,7 +62,7 @@ def site_waiting_share(site_count, availability, *, mode):
     return up - jnp.prod(availability, axis=0) if mode == "lockstep" else 0 * up
 
 
-def site_down_share(site_count, availability):
+def site_down_share(site_count: Real, availability: Real) -> Real:
     r"""Share of held accelerator time in which a site is down.
 
     .. math:: s_\mathrm{down} = 1 - \sum_j \frac{n_j}{n} a_j
@@ -68,7 +70,8 @@ def site_down_share(site_count, availability):
     return 1 - jnp.sum(site_count * availability, axis=0) / jnp.sum(site_count, axis=0)
 
 
-def held_power_fraction(gpu_power_fraction, idle_power_fraction, site_waiting_share, site_down_share):
+def held_power_fraction(gpu_power_fraction: Real, idle_power_fraction: Real, site_waiting_share: Real,
+                        site_down_share: Real) -> Real:  # fmt: skip
     r"""Mean board power of held accelerators over their TDP, idle ones included.
 
     .. math::
@@ -80,7 +83,7 @@ def held_power_fraction(gpu_power_fraction, idle_power_fraction, site_waiting_sh
     return gpu_power_fraction * (1 - idle) + idle_power_fraction * idle
 
 
-def exchange_time(params, exchange_bytes, link_speed):
+def exchange_time(params: Real, exchange_bytes: Real, link_speed: jax.Array | Floats) -> Real:
     r"""Time of one exchange of the model between the sites.
 
     .. math:: t_\mathrm{x} = \frac{2 (k - 1)}{k}\, \frac{8 b N}{10^9 \min_j B_j}
@@ -96,8 +99,9 @@ def exchange_time(params, exchange_bytes, link_speed):
     return 2 * (sites - 1) / sites * bits / (jnp.min(link_speed, axis=0) * c.BITS_PER_GIGABIT)
 
 
-def exchange_share(exchange_time, averaging_steps, global_batch_tokens, active_params, context_flop_factor,
-                   accelerator_count, peak_flop_per_s, mfu):  # fmt: skip
+def exchange_share(exchange_time: Real, averaging_steps: Real, global_batch_tokens: Real, active_params: Real,
+                   context_flop_factor: Real, accelerator_count: Real, peak_flop_per_s: Real,
+                   mfu: Real) -> Real:  # fmt: skip
     r"""Share of working time that exchanges between the sites take.
 
     .. math::
@@ -111,7 +115,7 @@ def exchange_share(exchange_time, averaging_steps, global_batch_tokens, active_p
     return exchange_time / (exchange_time + averaging_steps * step)
 
 
-def site_mfu(mfu, exchange_share):
+def site_mfu(mfu: Real, exchange_share: Real) -> Real:
     r"""Model FLOP utilisation while the run is productive, exchanges between the sites included.
 
     .. math:: \mu_\mathrm{site} = \mu (1 - s_\mathrm{x})
@@ -119,7 +123,7 @@ def site_mfu(mfu, exchange_share):
     return mfu * (1 - exchange_share)
 
 
-def site_goodput(goodput, site_work_share):
+def site_goodput(goodput: Real, site_work_share: Real) -> Real:
     r"""Share of held accelerator time that advances the run: goodput, less what outages of sites take.
 
     .. math:: g_\mathrm{site} = g\, w
@@ -129,7 +133,7 @@ def site_goodput(goodput, site_work_share):
     return goodput * site_work_share
 
 
-def site_tokens(tokens, extra_tokens):
+def site_tokens(tokens: Real, extra_tokens: Real) -> Real:
     r"""Training tokens with those that the way of averaging needs besides.
 
     .. math:: D_\mathrm{site} = D (1 + \epsilon)

@@ -45,7 +45,7 @@ class Measurement(NamedTuple):
     value: float
     run_id: str
     facts: Mapping[str, Any]
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]  # the field, not the method of a tuple
 
 
 class Calibrated(NamedTuple):
@@ -59,7 +59,7 @@ class Calibrated(NamedTuple):
     """
 
     marginal: Marginal
-    count: int
+    count: int  # type: ignore[assignment]  # the field, not the method of a tuple
 
 
 @functools.cache
@@ -130,7 +130,7 @@ def scores(
     measurements: Sequence[Measurement], quantity: str, facts: Facts, selection: Selection
 ) -> tuple[np.ndarray, np.ndarray]:
     """Normal scores, under the shipped prior, of the measurements that speak of a population, and their counts."""
-    values: dict[tuple, list[tuple[float, int]]] = {}
+    values: dict[tuple[Any, ...], list[tuple[float, int]]] = {}
     for item in measurements:
         if item.quantity == quantity:
             values.setdefault(tuple(item.facts.items()), []).append((item.value, item.count))

@@ -134,7 +134,8 @@ def fit(text: str, width: float, size: float, weight: str = "normal") -> str:
 def wrap(text: str, width: float, size: float, lines: int, weight: str = "normal") -> list[str]:
     """Break text into at most `lines` lines of `width` inches; wider words are broken, the last line is cut."""
     measured = measure(size, weight)
-    words, done = drawable(text).split(" "), []
+    words = drawable(text).split(" ")
+    done: list[str] = []
     while words and len(done) < lines - 1:
         count = 1
         while count < len(words) and measured(" ".join(words[: count + 1])) <= width:

@@ -47,8 +47,8 @@ class Paired(NamedTuple):
     design: Design
     coupling: Coupling
     varying: tuple[tuple[str, ...], ...]
-    inputs: tuple[np.ndarray, ...]
-    outputs: np.ndarray
+    inputs: tuple[Floats, ...]
+    outputs: Floats
     names: tuple[str, ...]
 
 
@@ -101,7 +101,7 @@ class Pairing:
         self.single = [np.abs(weights).max(axis=1, initial=0.0) == 1.0 for weights in self.weights]
         self.largest = [np.abs(w).argmax(axis=1) if len(w) else np.zeros(0, dtype=int) for w in self.weights]
 
-    def streams(self, replicate: int, start: int, stop: int, block: Any = 0) -> np.ndarray:
+    def streams(self, replicate: int, start: int, stop: int, block: Any = 0) -> Floats:
         """Return points of all streams, shape (streams, stop - start)."""
         streams = self.coupling.streams
         result = np.empty((len(streams), stop - start))
@@ -111,12 +111,12 @@ class Pairing:
             for some in range(0, len(streams), DIMENSION_LIMIT):
                 part = [i for i in rows if some <= i < some + DIMENSION_LIMIT]
                 names = [streams[i].name for i in part]
-                numbers = [streams[i].dimension if own else i % DIMENSION_LIMIT for i in part]
+                numbers = [i % DIMENSION_LIMIT if (n := streams[i].dimension) is None else n for i in part]
                 if part:
                     result[part] = points(design, names, numbers, replicate, start, stop, block)
         return result
 
-    def cube(self, scenario: int, u: np.ndarray) -> np.ndarray:
+    def cube(self, scenario: int, u: Floats) -> Floats:
         """Map streams to the points of one scenario, shape (varying, n)."""
         weights, alone = self.weights[scenario], self.single[scenario]
         result = u[self.largest[scenario]] if len(weights) else np.zeros((0, u.shape[1]))
@@ -149,15 +149,16 @@ class Pairing:
         varying = tuple(model.varying for model in self.models)
         return Paired(self.problems, self.design, self.coupling, varying, inputs, outputs, self.names)
 
-    def _replicate(self, replicate: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        parts: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self.problems]
+    def _replicate(self, replicate: int) -> list[tuple[Floats, Floats]]:
+        parts: list[list[tuple[Floats, Floats]]] = [[] for _ in self.problems]
         for start in range(0, self.design.length, CHUNK):
             u = self.streams(replicate, start, min(start + CHUNK, self.design.length))
             for k, model in enumerate(self.models):
                 parts[k].append(model.propagate(self.cube(k, u)))
-        return [tuple(np.concatenate(side, axis=1) for side in zip(*part, strict=True)) for part in parts]
+        sides = ((np.concatenate(side, axis=1) for side in zip(*part, strict=True)) for part in parts)
+        return [(inputs, outputs) for inputs, outputs in sides]
 
-    def outputs(self, names: Sequence[str]) -> np.ndarray:
+    def outputs(self, names: Sequence[str]) -> Floats:
         """Propagate every scenario and keep some outputs only, shape (scenarios, len(names), draws)."""
         wanted = [self.names.index(name) for name in names]
         length = self.design.length
@@ -177,10 +178,15 @@ class Pairing:
 
         # Each shape compiles once, before the replicates would all ask for it at the same time.
         chunk(0, 0, list({self.models[members[0]].shape: i for i, (members, _) in enumerate(groups)}.values()))
-        self._each_replicate(lambda number: [chunk(number, start) for start in range(0, length, CHUNK)])
+
+        def replicate(number: int) -> None:
+            for start in range(0, length, CHUNK):
+                chunk(number, start)
+
+        self._each_replicate(replicate)
         return found
 
-    def _points(self, scenario: int, u: np.ndarray, rows: list[int]) -> np.ndarray:
+    def _points(self, scenario: int, u: Floats, rows: list[int]) -> Floats:
         """Return some rows of `cube`."""
         if self.single[scenario][rows].all():
             return u[self.largest[scenario][rows]]
@@ -247,20 +253,20 @@ class Pairing:
         # As many points as `draws` takes at a time, so that nothing is compiled for another number of points.
         u_a, u_b = (self.streams(replicate, 0, min(CHUNK, self.design.length), block) for block in (0, 1))
         runs = [self._runs(k, u_a, u_b, rows) for k in range(len(self.problems))]
-        found = []
+        found: list[Any] = []
         for k in range(1, len(self.problems)):
             kinds = [[compare(*y) for y in zip(runs[0], runs[k], strict=True)] for compare in (_difference, _log_ratio)]
             if pilot is None:
-                centres = tuple(sobol.pilot_centre(y[0]) for y in kinds)
-                found.append(_Pilot(*centres, np.abs(runs[0][0]).mean(axis=1)))
+                difference, log_ratio = (sobol.pilot_centre(y[0]) for y in kinds)
+                found.append(_Pilot(difference, log_ratio, np.abs(runs[0][0]).mean(axis=1)))
                 continue
             found.append([
-                (sobol.variance_sums(y[0], y[1], centre), sobol.swap_sums(*y, centre))
-                for y, centre in zip(kinds, pilot[k - 1][:2], strict=True)
+                (sobol.variance_sums(y_a, y_b, centre), sobol.swap_sums(y_a, y_b, y_ab, centre))
+                for (y_a, y_b, y_ab), centre in zip(kinds, pilot[k - 1][:2], strict=True)
             ])  # fmt: skip
         return found
 
-    def _runs(self, scenario: int, u_a: np.ndarray, u_b: np.ndarray, rows: Sequence[Row]) -> list[np.ndarray]:
+    def _runs(self, scenario: int, u_a: Floats, u_b: Floats, rows: Sequence[Row]) -> list[Floats]:
         """Return the rows' outputs on A, on B, each (rows, n), and on A with each block from B, (blocks, rows, n)."""
         model, weights = self.models[scenario], self.weights[scenario]
         wanted = [row[scenario] for row in rows]
@@ -277,16 +283,16 @@ class Pairing:
 class _Pilot(NamedTuple):
     """Centres of the sums, and the size of the outputs themselves, each of shape (rows,)."""
 
-    difference: np.ndarray
-    log_ratio: np.ndarray
-    size: np.ndarray
+    difference: Floats
+    log_ratio: Floats
+    size: Floats
 
 
-def _difference(first: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _difference(first: Floats, other: Floats) -> Floats:
     return other - first
 
 
-def _log_ratio(first: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _log_ratio(first: Floats, other: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(other / first)
 

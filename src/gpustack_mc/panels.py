@@ -1,11 +1,12 @@
 """Sobol' indices as panels of bars, one per output: first-order inside total, and whiskers of their error."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpustack_mc import pages
+from gpustack_mc.arrays import Result
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -21,7 +22,7 @@ _PANELS_ROW = 0.5
 _PANEL_GAP = 0.2
 
 
-def draw_panels(tree: "xr.DataTree", found: "xr.Dataset", panels: Sequence[str], shown: Sequence[str],
+def draw_panels(tree: Result, found: "xr.Dataset", panels: Sequence[str], shown: Sequence[str],
                  header: Sequence[str], caption: str) -> "Figure":  # fmt: skip
     """Draw the indices of the inputs that are `shown`, one panel for each output in `panels`."""
     width = (_PANELS_WIDTH - 2 * pages.MARGIN - pages.LABELS - (len(panels) - 1) * _PANEL_GAP) / len(panels)
@@ -51,7 +52,7 @@ def draw_panels(tree: "xr.DataTree", found: "xr.Dataset", panels: Sequence[str],
     return figure
 
 
-def _panel_title(tree: "xr.DataTree", output: str, width: float) -> list[pages.Block]:
+def _panel_title(tree: Result, output: str, width: float) -> list[pages.Block]:
     description = tree["prior_predictive"][output].attrs["long_name"]
     return [
         pages.Block(pages.wrap(description, width, 8, 4, "bold"), 8, "bold"),
@@ -59,7 +60,7 @@ def _panel_title(tree: "xr.DataTree", output: str, width: float) -> list[pages.B
     ]
 
 
-def _block_label(tree: "xr.DataTree", name: str) -> tuple[str, str, str]:
+def _block_label(tree: Result, name: str) -> tuple[str, str, str]:
     if name in tree["prior"]:
         attrs = tree["prior"][name].attrs
         return description_of(attrs, name), name, attrs["origin"]
@@ -104,6 +105,6 @@ def _panels_legend(figure: "Figure", top: float) -> None:
     pages.legend(figure, handles, pages.MARGIN + pages.LABELS, top)
 
 
-def description_of(attrs: dict[str, Any], key: str) -> str:
+def description_of(attrs: Mapping[Any, Any], key: str) -> str:
     """Return the long name without the phase, which the key beside it says."""
     return str(attrs["long_name"]).removesuffix(f", {key.partition('@')[2]}")

@@ -22,6 +22,7 @@ from gpustack_mc import (
     units,
 )
 from gpustack_mc import measure as measuring
+from gpustack_mc.arrays import Result
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.facts import medians
@@ -63,7 +64,7 @@ class Plan(NamedTuple):
     """
 
     found: dict[str, Any]
-    tree: "xr.DataTree"
+    tree: Result
 
 
 def run_plan(
@@ -137,7 +138,7 @@ def _planned(
     tree = to_datatree(simulate(problem, design))
     summary = summarizing.summarise(tree)
     if problem.file.reliability is not None:
-        goodput = tree["prior_predictive"]["expected_goodput"].values[0]
+        goodput = tree["prior_predictive"].dataset["expected_goodput"].values[0]
         reliability.require_progress(goodput, problem.place(("reliability",)))
     found = {
         "schema_version": 1,
@@ -337,7 +338,7 @@ def _first_days(
     overrides: tuple[str, ...],
     problem: Problem,
     design: Design,
-    tree: "xr.DataTree",
+    tree: Result,
     summary: dict[str, Any],
     options: Options,
 ) -> dict[str, Any] | None:
@@ -371,7 +372,7 @@ def _reading(problem: Problem, design: Design, draws: Draws, worth: dict[str, An
 
 
 def _tests(
-    tree: "xr.DataTree",
+    tree: Result,
     summary: dict[str, Any],
     worth: dict[str, Any],
     readings: dict[str, np.ndarray],

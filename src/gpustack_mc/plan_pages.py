@@ -3,20 +3,18 @@
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack_mc import memory, plan_text, report, summarizing
+from gpustack_mc.arrays import Result
 from gpustack_mc.quantities import BY_NAME
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 # What Markdown would read as markup, at the places where a text of a scenario may stand.
 _MARKUP = re.compile(r"([\\`*_\[\]<>|#~&!])")
 _SOURCES = 6
 
 
-def pages(found: dict[str, Any], tree: "xr.DataTree") -> tuple[str, str]:
+def pages(found: dict[str, Any], tree: Result) -> tuple[str, str]:
     """Return a plan as Markdown and as HTML.
 
     Parameters
@@ -30,7 +28,7 @@ def pages(found: dict[str, Any], tree: "xr.DataTree") -> tuple[str, str]:
     return _markdown(shown), report.render("plan.html", shown)
 
 
-def values(found: dict[str, Any], tree: "xr.DataTree") -> dict[str, Any]:
+def values(found: dict[str, Any], tree: Result) -> dict[str, Any]:
     """Return everything that the pages show, as plain values: those of the report, and those of the plan."""
     summary = found["summary"]
     shown = report.values(tree, summary, None)

@@ -174,7 +174,7 @@ def checkpoint_notes(found: Found) -> list[str]:
 
 
 def _origin(entry: dict[str, Any]) -> str:
-    return entry["origin"] + (f": {entry['prior']}" if entry["prior"] else "")
+    return f"{entry['origin']}: {entry['prior']}" if entry["prior"] else str(entry["origin"])
 
 
 def _spread(entry: dict[str, Any]) -> str:
@@ -255,7 +255,9 @@ def after_rows(found: Found) -> list[tuple[str, str, str, str]]:
     for each in (part or {"after": []})["after"]:
         for reading in each["readings"]:
             cells = [
-                formatting.median_and_interval(entry["median"], *entry["interval_90"], BY_NAME[name].unit)
+                formatting.median_and_interval(
+                    entry["median"], entry["interval_90"][0], entry["interval_90"][1], BY_NAME[name].unit
+                )
                 for name, entry in reading["outputs"].items()
             ]
             rows.append((each["input"], formatting.with_unit(reading["reading"], each["unit"], 2), *cells))

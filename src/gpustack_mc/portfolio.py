@@ -41,7 +41,9 @@ def limits_of(spec: PortfolioSpec) -> dict[str, float]:
     return {name: amount_in(str(text), BY_NAME[_LIMITED[name][0]], {}) for name, text in spec.limits.items()}
 
 
-def totals(problems: Sequence[Problem], design: Design, spec: PortfolioSpec, limits: Mapping[str, float]) -> dict:
+def totals(
+    problems: Sequence[Problem], design: Design, spec: PortfolioSpec, limits: Mapping[str, float]
+) -> dict[str, Any]:
     """Add scenarios up.
 
     Parameters

@@ -24,7 +24,7 @@ class PriorInputs(Asking):
         super().__init__(document, overrides)
         self.pack: Pack | None = document.pack
 
-    def _found(self, find: Callable, word: str, path: yamlfile.Path_) -> Any:
+    def _found[Found](self, find: Callable[[str], Found], word: str, path: yamlfile.Path_) -> Found | None:
         try:
             return find(word)
         except InputError as error:
@@ -92,7 +92,7 @@ class PriorInputs(Asking):
             )
             for name, marginal in marginals.items()
         }
-        if told is None:
+        if told is None or self.pack is None or self.pack.team_fit is None:
             return shipped
         runs = f"your {formatting.plural(self.pack.team_fit.runs, 'run')}"
         return {name: self._calibrated(item, getattr(told, name), runs) for name, item in shipped.items()}
@@ -101,6 +101,7 @@ class PriorInputs(Asking):
         """Return an input that the user's own runs moved; it says what it would be without them."""
         low, middle, high = (float(value) for value in priors.quantiles(shipped.marginal, [0.05, 0.5, 0.95]))
         words = f"on {what}; shipped prior {formatting.median_and_interval(middle, low, high, shipped.quantity.unit)}"
+        assert self.pack is not None  # it holds the runs
         source = Source(f"{self.pack.record['table']}, in {self.pack.folder}", str(self.pack.folder))
         return shipped._replace(
             marginal=marginal,
@@ -160,7 +161,7 @@ class PriorInputs(Asking):
             return self._fitted(name, value.prior, facts, path)
         return Input(name, BY_NAME[name], UNKNOWN, "fitted", "")
 
-    def _with(self, facts: Facts, where: dict[str, Any], fit: dict, path: yamlfile.Path_) -> Facts:
+    def _with(self, facts: Facts, where: dict[str, Any], fit: dict[str, Any], path: yamlfile.Path_) -> Facts:
         """Replace facts by those of a ``where`` in the scenario, refusing those that the prior does not know."""
         ladders, year = dict(facts.ladders), facts.year
         for key, value in where.items():
@@ -170,11 +171,11 @@ class PriorInputs(Asking):
             elif key == "year":
                 year = self._year_of(value, (*path, "where", key))
             elif key == "region":
-                found = self._found(catalog.find_region, str(value), (*path, "where", key))
-                ladders[key] = catalog.region_ladder(found) if found else ()
+                region = self._found(catalog.find_region, str(value), (*path, "where", key))
+                ladders[key] = catalog.region_ladder(region) if region else ()
             elif key == "accelerator":
-                found = self._found(catalog.find_accelerator, str(value), (*path, "where", key))
-                ladders[key] = found.ladder if found else ()
+                accelerator = self._found(catalog.find_accelerator, str(value), (*path, "where", key))
+                ladders[key] = accelerator.ladder if accelerator else ()
             elif value not in known:
                 self.fail(
                     (*path, "where", key), f"{units.shown(value)} has no data.", did_you_mean(value, sorted(known))

@@ -156,7 +156,7 @@ def quantile(form: str, arrays: Sequence[Any], u: Any, z: Any, xp: ModuleType, n
         case "truncated_normal":
             return arrays[0] + arrays[1] * ndtri(arrays[2] + (arrays[3] - arrays[2]) * u)
         case "triangular":
-            return _triangular(*arrays, u, xp)
+            return _triangular(arrays[0], arrays[1], arrays[2], u, xp)
         case "zero_inflated_lognormal":
             rescaled = xp.maximum((u - arrays[0]) / (1 - arrays[0]), 1e-12)
             return xp.where(u < arrays[0], 0.0, xp.exp(arrays[1] + arrays[2] * ndtri(rescaled)))
@@ -353,7 +353,7 @@ class Selection(NamedTuple):
         Facts of the scenario for which the data knew only something more general, as "region=US-WY".
     """
 
-    population: dict
+    population: dict[str, Any]
     marginal: Marginal
     missed: tuple[str, ...]
 
@@ -373,9 +373,9 @@ def select(fit: Mapping[str, Any], facts: Facts) -> Selection:
     ranked = []
     for population in fit["populations"]:
         where = population["where"]
-        ranks = [_rank(key, where, facts, years) for key in ladder]
-        if set(where) <= set(ladder) and None not in ranks:
-            ranked.append((tuple(ranks), population))
+        found = [rank for key in ladder if (rank := _rank(key, where, facts, years)) is not None]
+        if set(where) <= set(ladder) and len(found) == len(ladder):
+            ranked.append((tuple(found), population))
     if not ranked:
         stated = ", ".join(f"{key}={steps[0]}" for key, steps in facts.ladders.items() if key in ladder)
         raise StatementError(f"the prior of {fit['quantity']} has no data for {stated}. State a value.")
@@ -438,8 +438,9 @@ def epistemic_share(population: Mapping[str, Any], covariates: Mapping[str, floa
         fitted = population["parameters"]["regression"]
         x = np.array([_covariate(term, covariates) for term in fitted["terms"]])
         unknown = float(x @ np.asarray(fitted["covariance"]) @ x)
-        return unknown / (unknown + fitted["residual_sd"] ** 2)
-    return population.get("epistemic_share")
+        return unknown / (unknown + float(fitted["residual_sd"]) ** 2)
+    share: float | None = population.get("epistemic_share")
+    return share
 
 
 def _covariate(term: str, covariates: Mapping[str, float]) -> float:

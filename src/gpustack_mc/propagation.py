@@ -126,7 +126,8 @@ class Propagation:
     def arrays(self) -> dict[str, Any]:
         """The numbers of the problem on the device: once, not again with each chunk."""
         with jax.enable_x64(True):
-            return jax.device_put(self.numbers)
+            numbers: dict[str, Any] = jax.device_put(self.numbers)
+            return numbers
 
     def propagate(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return draws of the inputs (varying, n) and outputs (outputs, n) at points of the cube (varying, n)."""
@@ -177,7 +178,8 @@ class Draws(NamedTuple):
 
     def output(self, name: str) -> np.ndarray:
         """Draws of one output, shape (n,)."""
-        return self.outputs[self.names.index(name)]
+        draws: np.ndarray = self.outputs[self.names.index(name)]
+        return draws
 
 
 def propagate(

@@ -34,7 +34,7 @@ class Shipped(NamedTuple):
 
 
 @functools.cache
-def settings() -> dict[str, float]:
+def settings() -> dict[str, Any]:
     """Plain values of ``priors/validation.yaml``."""
     from ruamel.yaml import YAML
 

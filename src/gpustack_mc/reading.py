@@ -109,7 +109,7 @@ class Reader(Statements):
             self.stop_if_wrong()
             raise
 
-    def _path_of(self, loc: tuple) -> yamlfile.Path_:
+    def _path_of(self, loc: tuple[str | int, ...]) -> yamlfile.Path_:
         """Drop from pydantic's location what is not in the file: tags of unions, and ``[key]``."""
         node, path = self.document.data, []
         for step in loc:
@@ -135,7 +135,7 @@ class Reader(Statements):
                 InputError("unknown-key", message, did_you_mean(path[-1], known), self.place(path, key=True))
             )
         elif kind == "missing":
-            self.fail(path, "is missing.", _MISSING.get(path[-1], ""), "missing-key")
+            self.fail(path, "is missing.", _MISSING.get(str(path[-1]), ""), "missing-key")
         elif kind == "literal_error":
             self.fail(path, f"{found} is not one of {detail['ctx']['expected']}.")
         elif kind in ("int_type", "float_type", "string_type"):
@@ -150,7 +150,7 @@ class Reader(Statements):
         else:
             self.fail(path, f"{found}: {detail['msg'][0].lower()}{detail['msg'][1:]}.")
 
-    def _known_keys(self, path: yamlfile.Path_, loc: tuple) -> list[str]:
+    def _known_keys(self, path: yamlfile.Path_, loc: tuple[str | int, ...]) -> list[str]:
         for step in reversed(loc[:-1]):
             if step in schema.FORMS and step not in path:
                 return list(schema.FORMS[step].model_fields)

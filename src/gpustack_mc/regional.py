@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpustack_mc.arrays import Bools, Floats, Integers
 from gpustack_mc.ratios import Ratio, pooled
 
 # Edges that are tried along each input, at equally probable values.
@@ -86,7 +87,7 @@ class Region(NamedTuple):
     rules: tuple[Rule, ...]
 
 
-def region(values: np.ndarray, inputs: np.ndarray, names: Sequence[str], limit: float, replicates: int) -> Region:
+def region(values: Floats, inputs: Floats, names: Sequence[str], limit: float, replicates: int) -> Region:
     """Describe the runs whose output lies above a limit, or those that keep it where they are fewer.
 
     Parameters
@@ -122,15 +123,16 @@ def region(values: np.ndarray, inputs: np.ndarray, names: Sequence[str], limit: 
 class _Search:
     """Finds cuts on binned draws: a bin number b means that the value lies above b edges."""
 
-    def __init__(self, bins: np.ndarray, beyond: np.ndarray, edges: np.ndarray, names: Sequence[str]):
+    def __init__(self, bins: Integers, beyond: Bools, edges: Floats, names: Sequence[str]):
         self.bins, self.beyond, self.edges, self.names = bins, beyond, edges, names
         inside, outside = (self._cumulative(bins[:, side]) for side in (beyond, ~beyond))
         self.gap = inside - outside  # (inputs, edges): how much likelier the region is to lie below an edge
         self.order = np.argsort(-np.abs(self.gap).max(axis=1), kind="stable")
 
-    def _cumulative(self, bins: np.ndarray) -> np.ndarray:
+    def _cumulative(self, bins: Integers) -> Floats:
         counts = np.stack([np.bincount(row, minlength=EDGES)[:EDGES] for row in bins])
-        return counts.cumsum(axis=1)[:, : EDGES - 1] / bins.shape[1]
+        shares: Floats = counts.cumsum(axis=1)[:, : EDGES - 1] / bins.shape[1]
+        return shares
 
     def distances(self) -> dict[str, float]:
         inside, outside = self.beyond.sum(), (~self.beyond).sum()
@@ -146,7 +148,7 @@ class _Search:
         first = known[0]
         edge = int(np.abs(self.gap[first]).argmax())
         best = float(np.abs(self.gap[first, edge]))
-        found = [(self._cut(first, edge, self.gap[first, edge] > 0),)]
+        found: list[tuple[Cut, ...]] = [(self._cut(first, edge, self.gap[first, edge] > 0),)]
         pairs = [self._pair(i, j) for i, j in combinations(known[:PAIRED], 2)]
         if pairs:
             gain, cuts = max(pairs, key=lambda pair: pair[0])
@@ -173,7 +175,7 @@ class _Search:
         return float(gap[place]), cuts
 
 
-def fulfils(cuts: Sequence[Cut], inputs: np.ndarray, names: Sequence[str]) -> np.ndarray:
+def fulfils(cuts: Sequence[Cut], inputs: Floats, names: Sequence[str]) -> Bools:
     """Say for each draw, inputs of shape (inputs, n), whether all cuts hold."""
     found = np.ones(inputs.shape[1], dtype=bool)
     for cut in cuts:
@@ -183,14 +185,15 @@ def fulfils(cuts: Sequence[Cut], inputs: np.ndarray, names: Sequence[str]) -> np
 
 
 def _measured(
-    cuts: tuple[Cut, ...], inputs: np.ndarray, names: Sequence[str], beyond: np.ndarray, testing: np.ndarray,
+    cuts: tuple[Cut, ...], inputs: Floats, names: Sequence[str], beyond: Bools, testing: Bools,
     replicates: int,
 ) -> Rule:  # fmt: skip
     held = fulfils(cuts, inputs, names)[testing]
     beyond = beyond[testing]
     halves = max(replicates // 2, 1)
 
-    def share(of: np.ndarray, among: np.ndarray) -> Ratio:
-        return pooled(*(part.reshape(halves, -1).sum(axis=1).astype(float) for part in (of & among, among)))
+    def share(of: Bools, among: Bools) -> Ratio:
+        count, whole = (part.reshape(halves, -1).sum(axis=1).astype(float) for part in (of & among, among))
+        return pooled(count, whole)
 
     return Rule(cuts, share(held, beyond), share(held, ~beyond), share(beyond, held))

@@ -2,19 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpustack_mc import constants, formatting, priors, units
+from gpustack_mc.arrays import Result
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.problem import Input
 from gpustack_mc.quantities import BY_NAME, INPUTS
 from gpustack_mc.schema import ScenarioFile
 from gpustack_mc.yamlfile import Path_
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 # Rows of the table of results that these scenarios have besides those of all.
 ROWS = (
@@ -66,7 +64,7 @@ def contradictions(file: ScenarioFile) -> Iterator[tuple[Path_, str, str, str]]:
                 fix = "State reliability, or leave it out."
                 yield ("published", name), "only a scenario with reliability has it.", fix, "contradiction"
         return
-    places: list[tuple[Path_, Any]] = [(("inputs", "goodput"), file.inputs.goodput)]
+    places: list[tuple[Path_, Any]] = [(("inputs", "goodput"), dict(file.inputs)["goodput"])]
     places += [
         (("workload", "phases", i, "goodput"), phase.goodput) for i, phase in enumerate(file.workload.phases or ())
     ]
@@ -94,7 +92,7 @@ def require_progress(goodput: np.ndarray, place: Place) -> None:
         raise InputError("no-progress", found, fix, place)
 
 
-def afterthoughts(tree: "xr.DataTree") -> Iterator[str]:
+def afterthoughts(tree: Result) -> Iterator[str]:
     """Yield what only the draws of a result tell: that the run never ends in some of them."""
     if "expected_goodput" in tree["prior_predictive"]:
         share = float(np.mean(tree["prior_predictive"]["expected_goodput"].values < NO_PROGRESS))

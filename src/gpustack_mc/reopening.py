@@ -315,7 +315,7 @@ def _unknown_condition(tree: xr.DataTree) -> str:
 
 
 def _missing_statistic(tree: xr.DataTree) -> str:
-    statistics = tree["statistics"]
+    statistics: Any = tree["statistics"]
     if "value" not in statistics or statistics["value"].dims != ("variable", "statistic"):
         return "its statistics"
     if statistics["value"].dtype.kind != "f" or not {"variable", "statistic"} <= set(statistics.coords):
@@ -338,7 +338,7 @@ def _missing_index(tree: xr.DataTree) -> str:
     """Return what the indices lack; a result without any has none of them."""
     if "sensitivity" not in tree.children:
         return ""
-    found = tree["sensitivity"]
+    found: Any = tree["sensitivity"]
     names = [f"{index}{end}" for index in ("S1", "ST") for end in ("", "_lower", "_upper")]
     dims = dict.fromkeys(names, ("scale", "output", "input")) | {"status": ("scale", "output")}
     sound = all(name in found and found[name].dims == wanted for name, wanted in dims.items())

@@ -27,10 +27,10 @@ from gpustack_mc import (
     strips,
     summarizing,
 )
+from gpustack_mc.arrays import Result
 from gpustack_mc.quantities import BY_NAME, OUTPUTS
 
 if TYPE_CHECKING:
-    import xarray as xr
     from matplotlib.figure import Figure
 
 # What the origin of an input means to a reader.
@@ -47,7 +47,7 @@ _SENSITIVITY_ROWS = 12
 
 
 def write(
-    tree: "xr.DataTree",
+    tree: Result,
     path: Path,
     found: dict[str, Any] | None = None,
     intervals: "Figure | None" = None,
@@ -76,7 +76,7 @@ def write(
 
 
 def page(
-    tree: "xr.DataTree",
+    tree: Result,
     found: dict[str, Any] | None = None,
     intervals: "Figure | None" = None,
     with_sliders: bool = False,
@@ -108,7 +108,7 @@ def render(template: str, shown: dict[str, Any]) -> str:
     return environment.get_template(template).render(shown)
 
 
-def values(tree: "xr.DataTree", found: dict[str, Any], intervals: "Figure | None") -> dict[str, Any]:
+def values(tree: Result, found: dict[str, Any], intervals: "Figure | None") -> dict[str, Any]:
     """Return everything that the page shows, as plain values; without an interval plot where there is none."""
     attrs, ownership = tree.attrs, tree.attrs["ownership"]
     return {
@@ -227,7 +227,7 @@ def _programme(found: dict[str, Any], ownership: str) -> list[tuple[str, str]]:
 # ---- what drives it ----------------------------------------------------------------------------------------------
 
 
-def _sensitivity(tree: "xr.DataTree", found: dict[str, Any], ownership: str) -> dict[str, Any]:
+def _sensitivity(tree: Result, found: dict[str, Any], ownership: str) -> dict[str, Any]:
     skip = summarizing.OTHER_OWNERSHIP.get(ownership)
     panels = [name for name in figures.SENSITIVITY_PANELS if name != skip]
     panels = [name for name in panels if summarizing.ranking(found, name)]
@@ -254,7 +254,7 @@ def _sensitivity(tree: "xr.DataTree", found: dict[str, Any], ownership: str) -> 
     }
 
 
-def _input_description(tree: "xr.DataTree", name: str) -> str:
+def _input_description(tree: Result, name: str) -> str:
     if name in tree["prior"].data_vars:
         return str(tree["prior"][name].attrs["long_name"])
     return "Correlated inputs, taken together"
@@ -283,7 +283,7 @@ def _share(value: float) -> float:
 # ---- how it is computed ------------------------------------------------------------------------------------------
 
 
-def _chain(tree: "xr.DataTree", found: dict[str, Any]) -> dict[str, Any]:
+def _chain(tree: Result, found: dict[str, Any]) -> dict[str, Any]:
     explanation = explain.explain(tree, None, found)
     steps = [
         {
@@ -304,7 +304,7 @@ def _chain(tree: "xr.DataTree", found: dict[str, Any]) -> dict[str, Any]:
 # ---- assumptions -------------------------------------------------------------------------------------------------
 
 
-def _assumptions(tree: "xr.DataTree", found: dict[str, Any], ownership: str) -> list[dict[str, Any]]:
+def _assumptions(tree: Result, found: dict[str, Any], ownership: str) -> list[dict[str, Any]]:
     """List the inputs: what moves the cost most first, then what is fixed, in the order of the table."""
     weight = {
         name: index["ST"]
@@ -316,9 +316,7 @@ def _assumptions(tree: "xr.DataTree", found: dict[str, Any], ownership: str) -> 
     return [_assumption(tree, key, found["inputs"][key], weight.get(key), made) for key in keys]
 
 
-def _assumption(
-    tree: "xr.DataTree", key: str, entry: dict[str, Any], weight: float | None, made: str
-) -> dict[str, Any]:
+def _assumption(tree: Result, key: str, entry: dict[str, Any], weight: float | None, made: str) -> dict[str, Any]:
     quantity = BY_NAME[key.partition("@")[0]]
     shape = None
     if key in tree["prior"].data_vars:
@@ -377,7 +375,7 @@ def _overrides(text: Any) -> list[str]:
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
-def _reproduce(tree: "xr.DataTree", found: dict[str, Any]) -> dict[str, Any]:
+def _reproduce(tree: Result, found: dict[str, Any]) -> dict[str, Any]:
     attrs = tree.attrs
     options = "".join(f" --set {shlex.quote(override)}" for override in _overrides(attrs.get("overrides")))
     options += " --priors my-priors" if attrs.get("pack_sha256") else ""

@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from gpustack_mc import catalog, hdi, pack, yamlfile
+from gpustack_mc.arrays import Result
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.errors import InputError, Place
 from gpustack_mc.problem import Problem
@@ -14,9 +15,6 @@ from gpustack_mc.propagation import Precision, Simulation, sampler
 from gpustack_mc.reopening import open_result
 from gpustack_mc.result import to_datatree, versions
 from gpustack_mc.scenario import resolve
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 # Another machine's exp and log differ in the last of 16 digits, which the model adds up over some 40 operations and the
 # inversion of quantile tables magnifies; a change that anyone could see is a thousand times larger than this.
@@ -103,7 +101,7 @@ def text(done: Reproduced) -> str:
     return "\n".join(lines)
 
 
-def _problem(tree: "xr.DataTree", path: Path, calibration: Path | None) -> Problem:
+def _problem(tree: Result, path: Path, calibration: Path | None) -> Problem:
     try:
         written, digest = tree.attrs["scenario_file"], tree.attrs["pack_sha256"]
         overrides = json.loads(tree.attrs["overrides"])
@@ -122,16 +120,16 @@ def _problem(tree: "xr.DataTree", path: Path, calibration: Path | None) -> Probl
     return resolve(document, overrides)
 
 
-def _simulated(problem: Problem, design: Design, tree: "xr.DataTree", path: Path) -> Simulation:
+def _simulated(problem: Problem, design: Design, tree: Result, path: Path) -> Simulation:
     """Propagate in the precision of the result, with indices from as many points: a tolerance may have taken more."""
     import jax
 
-    precision = tree.attrs.get("precision")
+    precision: Any = tree.attrs.get("precision")
     if precision not in get_args(Precision):
         raise _damaged(path, "its precision")
     with jax.enable_x64(True):
         made = sampler(problem, design, precision=precision, with_hdi=hdi.kind_of(tree.attrs) == "hdi")
-        if "sensitivity" in tree.children:
+        if "sensitivity" in tree:
             made.lengthen(design.samples, int(tree["sensitivity"].attrs["samples"]) // design.replicates)
         return made.simulation()
 
@@ -140,17 +138,17 @@ def _damaged(path: Path, what: str) -> InputError:
     return InputError("damaged-result", f"this file lacks {what}.", "Run the scenario again.", Place(str(path)))
 
 
-def _deviations(tree: "xr.DataTree", again: "xr.DataTree") -> tuple[dict[str, float], bool]:
+def _deviations(tree: Result, again: Result) -> tuple[dict[str, float], bool]:
     """Return the largest relative deviation of each variable, and whether all bytes are the same."""
     found, identical = {}, True
     for group in _GROUPS:
-        old, new = (each[group].data_vars if group in each.children else {} for each in (tree, again))
+        old, new = (each[group].data_vars if group in each else {} for each in (tree, again))
         for name in dict.fromkeys([*old, *new]):
             both = [each[name].values if name in each else None for each in (old, new)]
             found[f"{group}/{name}"], same = _deviation(*both)
             identical &= same
     for group, names in {"statistics": ("value",), "sensitivity": ("S1", "ST")}.items():
-        if not all(group in each.children for each in (tree, again)):
+        if not all(group in each for each in (tree, again)):
             continue
         for name in names:
             found[f"{group}/{name}"], same = _deviation(tree[group][name].values, again[group][name].values, whole=True)
@@ -181,7 +179,7 @@ def _largest(deviations: dict[str, float], most: int = 5) -> list[tuple[str, flo
     return sorted(beyond, key=lambda item: -item[1])[:most]
 
 
-def _changed(tree: "xr.DataTree", again: "xr.DataTree") -> dict[str, tuple[str, str]]:
+def _changed(tree: Result, again: Result) -> dict[str, tuple[str, str]]:
     """Return what the numbers depend on and is not what it was: versions, priors, platform."""
     before, now = json.loads(tree.attrs["versions"]), versions()
     found = {

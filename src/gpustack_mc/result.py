@@ -173,7 +173,7 @@ def _root_attributes(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def _draws(variables: dict[str, tuple[np.ndarray, dict]], attributes: dict[str, Any]) -> Table:
+def _draws(variables: dict[str, tuple[np.ndarray, dict[str, Any]]], attributes: dict[str, Any]) -> Table:
     data = {name: (("chain", "draw"), values[None, :], attrs) for name, (values, attrs) in variables.items()}
     length = next((len(values) for values, _ in variables.values()), 0)
     return Table(data, {"chain": [0], "draw": np.arange(length)}, attrs=attributes)
@@ -203,7 +203,7 @@ def _input_attributes(item: Input) -> dict[str, Any]:
     }
 
 
-def _input_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dict]]:
+def _input_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
     inputs = simulation.problem.inputs
     return {
         key: (values, _input_attributes(inputs[key]))
@@ -211,13 +211,13 @@ def _input_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dict
     }
 
 
-def _output_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dict]]:
+def _output_variables(simulation: Simulation) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
     return _described(dict(zip(simulation.problem.outputs, simulation.outputs, strict=True)), simulation.problem.basis)
 
 
 def _described(
     outputs: Mapping[str, np.ndarray], basis: Mapping[str, str], part: str = ""
-) -> dict[str, tuple[np.ndarray, dict]]:
+) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
     variables = {}
     for name, values in outputs.items():
         attributes = quantity_attributes(BY_NAME[name])
@@ -256,7 +256,7 @@ def _statistics(simulation: Simulation) -> Table:
 
 def _sensitivity(found: Sensitivity, problem: Problem) -> Table:
     """Indices with dimensions (scale, output, input); constant and non-finite outputs are NaN and named."""
-    data = {}
+    data: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, str]]] = {}
     for name, field in (("S1", "first"), ("ST", "total")):
         for suffix, end in (("", ""), ("_lower", "_low"), ("_upper", "_high")):
             values = np.stack([getattr(part, field + end).T for part in (found.raw, found.log)])

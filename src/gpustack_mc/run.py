@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpustack_mc import constants, drivers, hdi, reliability, storage
+from gpustack_mc.arrays import Result
 from gpustack_mc.conditions import Gate, outputs_listed, parse_condition, parse_gate, subject
-from gpustack_mc.design import Design, make_design
+from gpustack_mc.design import Design, Method, make_design
 from gpustack_mc.errors import InputError, option_place
 from gpustack_mc.loading import load_meanwhile
 from gpustack_mc.problem import Problem
@@ -72,7 +73,7 @@ def run_scenario(
     *,
     samples: int = 65_536,
     seed: int = 0,
-    method: str = "sobol",
+    method: Method = "sobol",
     out: Path | None = None,
     pictures: Sequence[str] = ("intervals", "sensitivity"),
     with_report: bool = False,
@@ -196,7 +197,8 @@ def _require_sound(samples: int, method: str, tolerance: float | None) -> None:
 def _simulated(problem: Problem, design: Design, tolerance: float | None, **options: Any) -> Simulation:
     """Sample, and note in the result what the options came to."""
     if tolerance is None:
-        found, notes = simulate(problem, design, **options), ()
+        found = simulate(problem, design, **options)
+        notes: tuple[str, ...] = ()
     else:
         from gpustack_mc.settling import simulate_until
 
@@ -260,7 +262,7 @@ def _write(
         write(result, stored)
         text.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         drawn = {}
-        tree = result.as_datatree() if others else None
+        tree: Result = result.as_datatree() if others else result
         for name, path in zip(pictures, others, strict=False):
             from gpustack_mc import pages
 

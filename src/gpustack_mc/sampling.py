@@ -93,7 +93,7 @@ class Simulation(NamedTuple):
     @property
     def kept(self) -> int:
         """Number of draws kept."""
-        return self.outputs.shape[1]
+        return int(self.outputs.shape[1])
 
 
 def require_finite(outputs: np.ndarray, problem: Problem, names: Sequence[str] = ()) -> None:
@@ -296,7 +296,8 @@ class Sampler:
         """Draws and pick-freeze sums at some points of one replicate."""
         a, b = (self.cells(replicate, start, stop, block) for block in (0, 1))
         given = (self.arrays, self.cholesky, a, b, self.masks, self.weights(replicate, start, a))
-        found = jax.tree.map(np.asarray, compilation.run(kernels.analyse, (self.shape, self.logs), *given))
+        ran = compilation.run(kernels.analyse, (self.shape, self.logs), *given)
+        found: kernels.PickFreeze = jax.tree.map(np.asarray, ran)
         if not self.resamples:
             return found
         # Resamples after the chunks, as the sums of several replicates have them.
@@ -374,6 +375,7 @@ class Sampler:
 
     def tally(self, first: int, last: int, replicate: int) -> None:
         """Count some points of one replicate."""
+        assert self.grid is not None  # made from the first draws, before any is counted
         grid = Grid(*(part.astype(self.cholesky.dtype) for part in self.grid))
         for start, stop in chunks_of(first, last, STREAM_CHUNK):
             given = (self.arrays, self.cholesky, self.cells(replicate, start, stop), grid)

@@ -112,6 +112,7 @@ class _Resolver(SiteInputs):
         phases, phase_inputs = self._phases(file, accelerator, inputs)
         self.stop_if_wrong()
         start = self.start(file)
+        assert region is not None  # one that is not known was an error
         facts = facts_of(file, accelerator, region, inputs, self._year(file, start))
         middle = medians(inputs | phase_inputs)
         team = self.pack.team_fit if self.pack else None
@@ -235,8 +236,7 @@ class _Resolver(SiteInputs):
     ) -> Input:
         if "peak_flop_per_s" in entered:
             return self._input("peak_flop_per_s", entered["peak_flop_per_s"], ("inputs", "peak_flop_per_s"), key)
-        peak = accelerator.peak_flop_per_s[precision] if accelerator else None
-        if peak is None:
+        if accelerator is None or (peak := accelerator.peak_flop_per_s[precision]) is None:
             name = accelerator.name if accelerator else "an accelerator of your own"
             self.fail(
                 path,
@@ -290,7 +290,9 @@ class _Resolver(SiteInputs):
             return (), {}
         if workload.phases is None:
             return (Phase("run", whole),), {}
-        phases, added, names = [], {}, set()
+        phases: list[Phase] = []
+        added: dict[str, Input] = {}
+        names: set[str] = set()
         for i, phase in enumerate(workload.phases):
             path = ("workload", "phases", i)
             if phase.name in names or not re.fullmatch(r"[\w .-]+", phase.name):
@@ -461,7 +463,7 @@ class _Resolver(SiteInputs):
 
     def _basis(self, file: schema.ScenarioFile, inputs: dict[str, Input]) -> dict[str, str]:
         if inputs["grid_intensity"].origin == "entered":
-            basis = file.site.carbon_basis or "as entered"
+            basis: str = file.site.carbon_basis or "as entered"
         else:
             basis = inputs["grid_intensity"].where["carbon_basis"]
         return {"carbon_accounting": f"{file.site.carbon_accounting}-based", "carbon_basis": basis}

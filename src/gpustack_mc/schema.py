@@ -323,14 +323,14 @@ class ScenarioFile(Strict):
     market: Market = Market()
     reliability: Reliability | None = Field(None, description="When stated, goodput follows from it")
     distributed: Distributed | None = Field(None, description="When stated, the run is spread over these sites")
-    inputs: Inputs = Inputs()  # type: ignore[valid-type]
-    observed: Observed | None = Field(None, description="Measured on this job so far; needs days")  # type: ignore[valid-type]
+    inputs: Inputs = Inputs()
+    observed: Observed | None = Field(None, description="Measured on this job so far; needs days")
     correlations: list[Correlation] = Field(default_factory=list, max_length=400)
     questions: Questions = Questions()
     exchange_rates: dict[Annotated[str, Field(pattern="^[A-Z]{3}$")], StrictFloat | StrictInt] = Field(
         default_factory=dict, description="USD per unit of another currency, e.g. {EUR: 1.08}"
     )
-    published: PublishedFigures = PublishedFigures()  # type: ignore[valid-type]
+    published: PublishedFigures = PublishedFigures()
 
 
 PARTS: dict[tuple[str, ...], type[BaseModel]] = {
@@ -352,6 +352,6 @@ PARTS: dict[tuple[str, ...], type[BaseModel]] = {
 }
 
 
-def json_schema() -> dict:
+def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a scenario file, for editors and other tools."""
     return ScenarioFile.model_json_schema()

@@ -16,19 +16,21 @@ interval score). Grimit et al. (2006), The continuous ranked probability score f
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpustack_mc.arrays import Bools, Floats, Integers
 
-def _normal_cdf(z: np.ndarray) -> np.ndarray:
+
+def _normal_cdf(z: Floats) -> Floats:
     from scipy.special import ndtr  # here, because predictions for a scenario need no score
 
     return ndtr(z)
 
 
-def _normal_log_density(z: np.ndarray) -> np.ndarray:
-    return -0.5 * z * z - 0.5 * np.log(2 * np.pi)
+def _normal_log_density(z: Floats) -> Floats:
+    return -0.5 * z * z - 0.5 * float(np.log(2 * np.pi))
 
 
 LEVELS = (0.5, 0.8, 0.9)
@@ -48,19 +50,19 @@ class Mixture(NamedTuple):
         On the log scale.
     """
 
-    weights: np.ndarray
-    means: np.ndarray
-    sds: np.ndarray
+    weights: Floats
+    means: Floats
+    sds: Floats
 
-    def take(self, rows: np.ndarray) -> "Mixture":
+    def take(self, rows: Integers | Bools) -> "Mixture":
         """Return the mixtures of some rows."""
         return Mixture(self.weights[rows], self.means[rows], self.sds[rows])
 
-    def cdf(self, y: np.ndarray) -> np.ndarray:
+    def cdf(self, y: Floats) -> Floats:
         """Distribution function at `y`, shape (rows,)."""
         return (self.weights * _normal_cdf((np.asarray(y)[:, None] - self.means) / self.sds)).sum(axis=1)
 
-    def log_density(self, y: np.ndarray) -> np.ndarray:
+    def log_density(self, y: Floats) -> Floats:
         """Log density at `y`, shape (rows,), per unit of the log scale."""
         with np.errstate(divide="ignore"):  # a component may have no weight
             terms = np.log(self.weights / self.sds) + _normal_log_density(
@@ -69,7 +71,7 @@ class Mixture(NamedTuple):
         highest = terms.max(axis=1, keepdims=True)
         return highest[:, 0] + np.log(np.exp(terms - highest).sum(axis=1))
 
-    def quantile(self, probability: float) -> np.ndarray:
+    def quantile(self, probability: float) -> Floats:
         """Quantile of each row, shape (rows,), by bisection.
 
         Sixty halvings of a bracket of 16 standard deviations leave an error below 1e-15 of it.
@@ -83,25 +85,25 @@ class Mixture(NamedTuple):
         return 0.5 * (low + high)
 
 
-def normal(means: np.ndarray, sds: np.ndarray) -> Mixture:
+def normal(means: Floats, sds: Floats) -> Mixture:
     """One normal per row as a mixture; `means` and `sds` have shape (rows,)."""
     means, sds = np.broadcast_arrays(np.asarray(means, dtype=float), np.asarray(sds, dtype=float))
     return Mixture(np.ones((means.size, 1)), means[:, None], sds[:, None])
 
 
-def reflected(mixture: Mixture, offset: np.ndarray) -> Mixture:
+def reflected(mixture: Mixture, offset: Floats) -> Mixture:
     r"""Mixture of :math:`c_i - y_i`, e.g. of log hours from log utilisation; `offset` has shape (rows,)."""
     return Mixture(mixture.weights, np.asarray(offset)[:, None] - mixture.means, mixture.sds)
 
 
 # ---- scores of one row each -----------------------------------------------------------------------------------------
-def _mean_abs(mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
+def _mean_abs(mean: Floats, sd: Floats) -> Floats:
     """Mean of the absolute value of a normal."""
     z = mean / sd
     return mean * (2 * _normal_cdf(z) - 1) + 2 * sd * np.exp(_normal_log_density(z))
 
 
-def crps_mixture(mixture: Mixture, y: np.ndarray) -> np.ndarray:
+def crps_mixture(mixture: Mixture, y: Floats) -> Floats:
     r"""CRPS of mixtures of normals, shape (rows,), in log units; smaller is better.
 
     .. math:: \mathrm{CRPS} = \sum_k w_k A(y - m_k, s_k^2)
@@ -118,7 +120,7 @@ def crps_mixture(mixture: Mixture, y: np.ndarray) -> np.ndarray:
     return scores
 
 
-def crps_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
+def crps_draws(draws: Floats, y: Floats) -> Floats:
     r"""CRPS of the empirical distribution of draws, shape (rows,), exact from sorted draws.
 
     .. math:: \mathrm{CRPS} = \frac1S \sum_s |x_{(s)} - y| - \frac1{S^2} \sum_s (2 s - S - 1)\, x_{(s)} .
@@ -133,16 +135,17 @@ def crps_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
     x = np.sort(draws, axis=1)
     size = x.shape[1]
     rank = 2 * np.arange(1, size + 1) - size - 1
-    return np.abs(x - np.asarray(y)[:, None]).mean(axis=1) - (x * rank).sum(axis=1) / size**2
+    found: Floats = np.abs(x - np.asarray(y)[:, None]).mean(axis=1) - (x * rank).sum(axis=1) / size**2
+    return found
 
 
-def interval_score(low: np.ndarray, high: np.ndarray, y: np.ndarray, level: float) -> np.ndarray:
+def interval_score(low: Floats, high: Floats, y: Floats, level: float) -> Floats:
     r"""Interval score :math:`(u - l) + \frac{2}{\alpha} \max(l - y, 0, y - u)` with :math:`\alpha = 1 -` `level`."""
     outside = np.maximum(np.maximum(low - y, y - high), 0.0)
     return (high - low) + 2 / (1 - level) * outside
 
 
-def absolute_percentage_error(median: np.ndarray, y: np.ndarray) -> np.ndarray:
+def absolute_percentage_error(median: Floats, y: Floats) -> Floats:
     """Absolute error of the predicted median relative to the observed quantity; both on the log scale."""
     return np.abs(np.expm1(median - y))
 
@@ -151,15 +154,15 @@ def absolute_percentage_error(median: np.ndarray, y: np.ndarray) -> np.ndarray:
 class RowScores(NamedTuple):
     """Scores and quantiles per row, each of shape (rows,); intervals have shape (rows, 2), on the log scale."""
 
-    median: np.ndarray
-    intervals: dict[float, np.ndarray]
-    crps: np.ndarray
-    log_score: np.ndarray
-    pit: np.ndarray
-    observed: np.ndarray
+    median: Floats
+    intervals: dict[float, Floats]
+    crps: Floats
+    log_score: Floats
+    pit: Floats
+    observed: Floats
 
 
-def score_rows(mixture: Mixture, y: np.ndarray) -> RowScores:
+def score_rows(mixture: Mixture, y: Floats) -> RowScores:
     """Score the mixtures against the observed log quantity `y`, shape (rows,)."""
     y = np.asarray(y, dtype=float)
     intervals = {
@@ -171,7 +174,7 @@ def score_rows(mixture: Mixture, y: np.ndarray) -> RowScores:
     )
 
 
-def metrics(scores: RowScores, rows: np.ndarray | None = None) -> dict:
+def metrics(scores: RowScores, rows: Bools | None = None) -> dict[str, Any]:
     """Metrics of all rows, or of those that `rows` picks; an empty pick gives an error.
 
     Returns
@@ -202,9 +205,9 @@ def metrics(scores: RowScores, rows: np.ndarray | None = None) -> dict:
 
 
 def cluster_bootstrap(
-    values: np.ndarray,
-    families: Sequence[str],
-    statistic: Callable[[np.ndarray], float] = np.mean,
+    values: Floats,
+    families: Sequence[str] | np.ndarray,
+    statistic: Callable[[Floats], Any] = np.mean,
     *,
     repeats: int = 1000,
     seed: int = 0,
@@ -223,8 +226,8 @@ def cluster_bootstrap(
     repeats, seed : int
         Bootstrap samples and the seed of their generator.
     """
-    values, families = np.asarray(values, dtype=float), np.asarray(families)
-    members = [values[families == name] for name in np.unique(families)]
+    values, labels = np.asarray(values, dtype=float), np.asarray(families)
+    members = [values[labels == name] for name in np.unique(labels)]
     generator = np.random.default_rng(seed)
     picks = generator.integers(0, len(members), size=(repeats, len(members)))
     return float(np.std([statistic(np.concatenate([members[k] for k in pick])) for pick in picks], ddof=1))
@@ -236,7 +239,7 @@ def rule_of_thumb(rows: int, utilization: float, sd: float) -> Mixture:
     return normal(np.full(rows, np.log(utilization)), np.full(rows, sd))
 
 
-def median_of_other_families(families: Sequence[str], y: np.ndarray, known_families: Sequence[str]) -> Mixture:
+def median_of_other_families(families: Sequence[str], y: Floats, known_families: Sequence[str]) -> Mixture:
     """Median and standard deviation of a log quantity over the known rows of other families, one normal per row.
 
     Parameters
@@ -252,10 +255,10 @@ def median_of_other_families(families: Sequence[str], y: np.ndarray, known_famil
     ValueError
         When fewer than two rows of other families are known.
     """
-    y, known_families = np.asarray(y, dtype=float), np.asarray(known_families)
+    y, known = np.asarray(y, dtype=float), np.asarray(known_families)
     found: dict[str, tuple[float, float]] = {}
     for name in set(families):
-        others = y[known_families != name]
+        others = y[known != name]
         if len(others) < 2:
             raise ValueError("the median of other families needs two rows of other families")
         found[name] = np.median(others), np.std(others, ddof=1)

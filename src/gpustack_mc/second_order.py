@@ -45,7 +45,7 @@ class Pairs(NamedTuple):
     """
 
     names: tuple[tuple[str, str], ...]
-    index: Ratio
+    index: Ratio  # type: ignore[assignment]  # the field, not the method of a tuple
     above_noise: np.ndarray
 
 

@@ -157,6 +157,12 @@ def _outputs(names: Sequence[str], problem: Problem) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found)) or (*costs, *_OTHERS)
 
 
+def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Lay draws of inputs and outputs, each (variables, n), side by side."""
+    inputs, outputs = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+    return inputs, outputs
+
+
 class _Analysis:
     """One analysis: what all its parts share."""
 
@@ -185,9 +191,9 @@ class _Analysis:
         def replicate(number: int) -> tuple[np.ndarray, np.ndarray]:
             ends = chunks(self.design, KEPT_DRAWS // self.design.replicates)
             runs = [self.cube.run(sample(self.cube, self.design, number, *some)) for some in ends]
-            return tuple(np.concatenate(part, axis=1) for part in zip(*runs, strict=True))
+            return _joined(runs)
 
-        return tuple(np.concatenate(part, axis=1) for part in zip(*each_replicate(self.design, replicate), strict=True))
+        return _joined(each_replicate(self.design, replicate))
 
     def found(self) -> dict[str, Any]:
         """Put all parts together."""
@@ -292,7 +298,7 @@ class _Analysis:
             some = {player: keys for player, keys in players.items() if player not in idle}
             effects = shapley_effects(self.both, self.design, some) if some else None
             for name, row in rows.items():
-                shares = {player: effects.at(i, row) for i, player in enumerate(some)}
+                shares = {player: effects.at(i, row) for i, player in enumerate(some)} if effects else {}
                 for player in players:
                     entries[name][key][player] |= _share(shares.get(player, NOTHING), "shapley")
 

@@ -142,7 +142,7 @@ def _share_legend(figure: "Figure", top: float, share: str) -> None:
         return Line2D([], [], marker=marker, linestyle="none", markersize=5, markerfacecolor="white",
                       markeredgecolor=pages.INK, label=label)  # fmt: skip
 
-    blue = {"facecolor": pages.BLUE, "edgecolor": pages.BLUE, "linewidth": 0.6}
+    blue: dict[str, Any] = {"facecolor": pages.BLUE, "edgecolor": pages.BLUE, "linewidth": 0.6}
     if share == "shapley":
         handles = [Patch(**blue, label="Shapley effect"), mark(">", "S1: alone, with what it shares"),
                    mark("o", "ST: given all others")]  # fmt: skip

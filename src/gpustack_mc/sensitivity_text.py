@@ -80,7 +80,8 @@ def sentence(found: Found) -> str:
 
 def _section(found: Found, name: str, wrapped: Callable[..., str]) -> list[str]:
     entry = found["outputs"][name]
-    span = formatting.median_and_interval(entry["median"], *entry["interval_90"], entry["unit"])
+    low, high = entry["interval_90"]
+    span = formatting.median_and_interval(entry["median"], low, high, entry["unit"])
     what = " of its logarithm" if entry["scale"] == "log" else ""
     lines = ["", f"  {BY_NAME[name].short}: {span}, {entry['scope']}; shares of the variance{what} (90% interval)"]
     lines += _table(entry, main_share(found))

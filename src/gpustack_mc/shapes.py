@@ -38,7 +38,7 @@ def dimension(item: Input, problem: Problem) -> int:
     """Return the dimension of the Sobol' sequence that belongs to an input, whatever other inputs vary."""
     if "@" not in item.key:
         return DIMENSION[item.quantity.name]
-    if item.quantity.name in SITE_KEYS:
+    if problem.sites and item.quantity.name in SITE_KEYS:
         number = next(i for i, keys in enumerate(problem.sites.keys) if item.key in keys.values())
         return _SITE_DIMENSION + len(SITE_KEYS) * number + SITE_KEYS.index(item.quantity.name)
     number = [phase.name for phase in problem.phases].index(item.key.partition("@")[2])

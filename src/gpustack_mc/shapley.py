@@ -71,7 +71,8 @@ def shapley_effects(cube: Cube, design: Design, players: Mapping[str, Sequence[s
 
     def replicate(number: int) -> np.ndarray:
         orders = np.random.default_rng([design.seed, _STREAM, number])
-        return sum(_chunk(cube, design, number, ends, masks, orders) for ends in chunks(design))
+        total: np.ndarray = sum(_chunk(cube, design, number, ends, masks, orders) for ends in chunks(design))
+        return total
 
     sums = np.stack(each_replicate(design, replicate))
     return pooled(sums, sums.sum(axis=1, keepdims=True), mass)

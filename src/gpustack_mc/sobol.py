@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpustack_mc.arrays import Array, Floats
 from gpustack_mc.design import Design, points
 
 PILOT = 256
@@ -101,7 +102,7 @@ class Indices(NamedTuple):
     nonfinite: np.ndarray
 
 
-def deviations(y, centre):
+def deviations(y: Array, centre: Array) -> tuple[Array, Array]:
     """Return y - centre with 0 where y is not finite, and how many of each row are not.
 
     Parameters
@@ -119,7 +120,7 @@ def deviations(y, centre):
     return xp.where(finite, y, centre) - centre, total(xp.where(finite, 0.0, 1.0).astype(y.dtype))
 
 
-def total(x):
+def total(x: Array) -> Array:
     """Sum over the last axis.
 
     XLA adds up a row term by term, each addition waiting for the one before; 16 partial sums do not wait, and lose
@@ -130,7 +131,7 @@ def total(x):
     return x.reshape(*x.shape[:-1], -1, _LANES).sum(-2).sum(-1)
 
 
-def variance_sums(y_a, y_b, centre) -> VarianceSums:
+def variance_sums(y_a: Array, y_b: Array, centre: Array) -> VarianceSums:
     """Add up what does not depend on an input, over one chunk.
 
     Parameters
@@ -150,12 +151,12 @@ def variance_sums(y_a, y_b, centre) -> VarianceSums:
     return variance_sums_of(a, b, bad_a + bad_b)
 
 
-def variance_sums_of(a, b, nonfinite) -> VarianceSums:
+def variance_sums_of(a: Array, b: Array, nonfinite: Array | int) -> VarianceSums:
     """`variance_sums` of `deviations`, shape (outputs, n), and the number of values that are not finite."""
     return VarianceSums(total(a + b), total(a * a + b * b), nonfinite, a.shape[-1])
 
 
-def swap_sums(y_a, y_b, y_ab, centre) -> SwapSums:
+def swap_sums(y_a: Array, y_b: Array, y_ab: Array, centre: Array) -> SwapSums:
     """Add up what one swapped input contributes, or several at once, over one chunk.
 
     Parameters
@@ -175,12 +176,14 @@ def swap_sums(y_a, y_b, y_ab, centre) -> SwapSums:
     return swap_sums_of(b, ab - a, bad)
 
 
-def swap_sums_of(b, change, nonfinite) -> SwapSums:
+def swap_sums_of(b: Array, change: Array, nonfinite: Array | int) -> SwapSums:
     """`swap_sums` of the `deviations` of B, the change from A to AB, and the number of values of AB not finite."""
     return SwapSums(total(b * change), total(change), total(change * change), nonfinite)
 
 
-def recentred(base: VarianceSums, swap: SwapSums, centre, scale, to) -> tuple[VarianceSums, SwapSums]:
+def recentred(
+    base: VarianceSums, swap: SwapSums, centre: np.ndarray, scale: np.ndarray, to: Floats
+) -> tuple[VarianceSums, SwapSums]:
     """Turn sums of scaled deviations from one centre into sums of deviations from another one, in float64.
 
     Chunks may so be centred and scaled by their own values, which keeps the digits of float32.
@@ -194,7 +197,7 @@ def recentred(base: VarianceSums, swap: SwapSums, centre, scale, to) -> tuple[Va
     to : numpy.ndarray, shape (outputs,)
         The centre of the result.
     """
-    base, swap = (type(sums)(*(np.asarray(part, dtype=float) for part in sums)) for sums in (base, swap))
+    base, swap = _in_float64(base), _in_float64(swap)
     shift, values = centre - to, 2.0 * base.count[..., None]
     linear = base.linear * scale
     moved = VarianceSums(
@@ -209,22 +212,26 @@ def recentred(base: VarianceSums, swap: SwapSums, centre, scale, to) -> tuple[Va
     return moved, SwapSums(product, difference, swap.jansen * scale**2, swap.nonfinite)
 
 
-def add_sums(left, right):
+def _in_float64[Sums: (VarianceSums, SwapSums)](sums: Sums) -> Sums:
+    return type(sums)(*(np.asarray(part, dtype=float) for part in sums))
+
+
+def add_sums[Sums: (VarianceSums, SwapSums)](left: Sums, right: Sums) -> Sums:
     """Join the sums of two chunks of the same replicate, or of two replicates."""
     return type(left)(*(a + b for a, b in zip(left, right, strict=True)))
 
 
-def added_up(sums):
+def added_up[Sums: (VarianceSums, SwapSums)](sums: Sequence[Sums]) -> Sums:
     """Join sums that hold chunks along their leading axis; one or more."""
     return type(sums[0])(*(sum(part.sum(axis=0) for part in parts) for parts in zip(*sums, strict=True)))
 
 
-def stack_sums(sums):
+def stack_sums[Sums: (VarianceSums, SwapSums)](sums: Sequence[Sums]) -> Sums:
     """Join the sums of several replicates, or of several inputs, along a new leading axis; at least one."""
     return type(sums[0])(*(np.stack([np.asarray(part) for part in parts]) for parts in zip(*sums, strict=True)))
 
 
-def _estimates(base: VarianceSums, swap: SwapSums):
+def _estimates(base: VarianceSums, swap: SwapSums) -> tuple[Floats, Floats, Floats]:
     """First-order and total index, each (..., inputs, outputs), and variance (..., outputs)."""
     values = 2.0 * base.count[..., None]
     mean = base.linear / values
@@ -234,12 +241,12 @@ def _estimates(base: VarianceSums, swap: SwapSums):
     return first, swap.jansen / (2.0 * scale), variance
 
 
-def _together(sums):
+def _together[Sums: (VarianceSums, SwapSums)](sums: Sums) -> Sums:
     """Sum over the leading axis (replicates)."""
     return type(sums)(*(part.sum(axis=0) for part in sums))
 
 
-def _all_but_one(sums, together):
+def _all_but_one[Sums: (VarianceSums, SwapSums)](sums: Sums, together: Sums) -> Sums:
     """Leave out each replicate in turn; leading axis: which one."""
     return type(sums)(*(whole - part for whole, part in zip(together, sums, strict=True)))
 
@@ -280,7 +287,7 @@ def indices(
     ValueError
         When ``mass`` is not between 0 and 1.
     """
-    base, swap = (type(sums)(*(np.asarray(part, dtype=float) for part in sums)) for sums in (base, swap))
+    base, swap = _in_float64(base), _in_float64(swap)
     whole_base, whole_swap = _together(base), _together(swap)
     nonfinite = (whole_base.nonfinite + whole_swap.nonfinite.sum(axis=0)).astype(np.int64)
     replicates = len(base.count)
@@ -333,7 +340,7 @@ def _jackknife_half_width(left: np.ndarray, mass: float) -> np.ndarray:
     return t_quantile(len(left), mass) * (len(left) - 1) * replicate_error(left)
 
 
-def replicate_error(values: np.ndarray) -> np.ndarray:
+def replicate_error(values: np.ndarray) -> Floats:
     """Compute the standard error of the mean of independent replicates.
 
     Also, to first order, the standard error of the same statistic of all replicates pooled: of a quantile, say.
@@ -351,7 +358,8 @@ def replicate_error(values: np.ndarray) -> np.ndarray:
     values = np.asarray(values, dtype=float)
     if len(values) == 1:
         return np.full(values.shape[1:], np.nan)
-    return values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    error: Floats = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    return error
 
 
 def replicate_interval(values: np.ndarray, mass: float = 0.90) -> tuple[np.ndarray, np.ndarray]:
@@ -446,10 +454,11 @@ def sobol_indices(
     return indices(*replicate_sums(function, names, design, centre), mass, floor)
 
 
-def pilot_centre(y: np.ndarray) -> np.ndarray:
+def pilot_centre(y: Floats) -> Floats:
     """Average the finite values of each output, 0 where there are none; (outputs, n) to (outputs,), same unit."""
     finite = np.isfinite(y)
-    return np.where(finite, y, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
+    centre: Floats = np.where(finite, y, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
+    return centre
 
 
 def replicate_sums(
@@ -478,7 +487,14 @@ def replicate_sums(
     return stack_sums(base), stack_sums(swap)
 
 
-def _chunk_sums(function, names, design, centre, replicate, start) -> tuple[VarianceSums, SwapSums]:
+def _chunk_sums(
+    function: Callable[[np.ndarray], np.ndarray],
+    names: Sequence[str],
+    design: Design,
+    centre: np.ndarray,
+    replicate: int,
+    start: int,
+) -> tuple[VarianceSums, SwapSums]:
     """Run the model on one chunk of A, of B and of A with each input from B in turn."""
     stop = min(start + CHUNK, design.length)
     a, b = (points(design, names, range(len(names)), replicate, start, stop, block) for block in (0, 1))

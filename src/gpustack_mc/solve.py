@@ -180,8 +180,8 @@ class _Search:
         if len(failed) == len(ordered):
             raise failed[0][1]
         if failed:
-            first, error = failed[0]
-            self.notes.append(f"{knob.text(first)} and others were left out: {error.message.rstrip('.')}")
+            first, why = failed[0]
+            self.notes.append(f"{knob.text(first)} and others were left out: {why.message.rstrip('.')}")
         return sorted(self._pilot)
 
     def _margin(self, value: float, replicates: list[int] | None) -> np.ndarray:
@@ -254,10 +254,10 @@ class _Search:
             for value in values:
                 self.full(value)
         found = {c: self._interpolated(c) if values else None for c, values in guesses.items()}
-        for c, value in found.items():
+        for c, place in found.items():
             nearest = min(abs(self.sign(known, c)) for known in self._full)
-            if value is not None and nearest > _NEAR:
-                self.full(value)
+            if place is not None and nearest > _NEAR:
+                self.full(place)
                 found[c] = self._interpolated(c)
         return found
 
@@ -364,11 +364,11 @@ class _Search:
 
     def _root(self, low: float, high: float, p: float) -> tuple[float, Literal["at least", "at most"]]:
         side: Literal["at least", "at most"] = "at least" if self.sign(low, p) > 0 else "at most"
-        places = [self.knob.to_scale(end) for end in (low, high)]
+        first, last = (self.knob.to_scale(end) for end in (low, high))
         step = self.tolerance / 4
         if self.knob.whole:
             step = min(step, 0.25 / high)
-        place = brentq(lambda t: self.sign(self._value(t), p), *places, xtol=step, rtol=8.9e-16)
+        place = brentq(lambda t: self.sign(self._value(t), p), first, last, xtol=step, rtol=8.9e-16)
         value = self._value(float(place))
         if not self.knob.whole:
             return value, side

@@ -56,7 +56,7 @@ def sentence(found: Found) -> str:
 
 def _holding(solution: Mapping[str, Any]) -> float:
     """Round a solution to the digits it is said with, towards the side on which the condition holds."""
-    value = solution["value"]
+    value: float = solution["value"]
     if not value or value == round(value):
         return value
     step = 10.0 ** (math.floor(math.log10(abs(value))) - _digits(solution) + 1)
@@ -129,7 +129,8 @@ def _break_even(found: Found) -> list[str]:
     low, middle, high = (by_chance.get(chance) for chance in (0.05, 0.5, 0.95))
     if middle is None:
         return []
-    low, high = (high, low) if None not in (low, high) and high < low else (low, high)
+    if low is not None and high is not None and high < low:
+        low, high = high, low
     ends = [f"beyond {said(found, found['searched'][i])}" if end is None else said(found, end)
             for i, end in ((0, low), (1, high))]  # fmt: skip
     return [f"  break-even of single draws: median {said(found, middle)}, 90% interval {ends[0]} – {ends[1]}"]

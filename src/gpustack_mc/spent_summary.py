@@ -1,20 +1,18 @@
 """What a job that runs has spent and what remains, as ``summary.json`` holds it."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gpustack_mc import hdi
+from gpustack_mc.arrays import Result
 from gpustack_mc.sobol import replicate_error
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 _PARTS = ("so_far", "remaining")
 
 
-def running_job(tree: "xr.DataTree") -> dict[str, Any] | None:
+def running_job(tree: Result) -> dict[str, Any] | None:
     """Return what is spent and what remains of a job that runs, over the draws that are kept."""
     if "remaining" not in tree:
         return None
@@ -24,10 +22,10 @@ def running_job(tree: "xr.DataTree") -> dict[str, Any] | None:
     }
 
 
-def _part(tree: "xr.DataTree", part: str, name: str) -> dict[str, Any]:
+def _part(tree: Result, part: str, name: str) -> dict[str, Any]:
     values = tree[part][name].values[0]
     by_replicate = np.quantile(values.reshape(int(tree.attrs["replicates"]), -1), (0.05, 0.5, 0.95), axis=1)
-    errors = [_finite(replicate_error(row)) if len(row) > 1 else None for row in by_replicate]
+    errors = [_finite(float(replicate_error(row))) if len(row) > 1 else None for row in by_replicate]
     low, quarter, middle, three, high = (float(q) for q in np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)))
     if hdi.kind_of(tree.attrs) == "hdi":
         quarter, three, low, high = map(float, hdi.of_sorted(np.sort(values)[None])[:, 0])

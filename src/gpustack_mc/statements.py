@@ -115,7 +115,7 @@ class Statements:
                 return Marginal("fixed", {"value": read(value)}), value if isinstance(value, str) else ""
 
     def _interval(
-        self, value: schema.Interval, quantity: Quantity, path: Path_, read: Callable
+        self, value: schema.Interval, quantity: Quantity, path: Path_, read: Callable[..., float]
     ) -> tuple[Marginal, str]:
         if not MASS[0] <= value.mass <= MASS[1]:
             found = f"{value.mass:g} is not between {MASS[0]:g} and {MASS[1]:g}."
@@ -130,7 +130,9 @@ class Statements:
         words = f"{value.mass:.0%} between {value.low} and {value.high}"
         return priors.from_quantiles(quantity, (tail, low), (1 - tail, high)), words
 
-    def _two_quantiles(self, value: schema.Quantiles, quantity: Quantity, read: Callable) -> tuple[Marginal, str]:
+    def _two_quantiles(
+        self, value: schema.Quantiles, quantity: Quantity, read: Callable[..., float]
+    ) -> tuple[Marginal, str]:
         stated = {name: getattr(value, name) for name in value.model_fields_set}
         if len(stated) != 2:
             raise StatementError(f"state exactly two quantiles, found {len(stated)} ({', '.join(sorted(stated))}).")
@@ -140,7 +142,7 @@ class Statements:
             return UNKNOWN, ""
         return priors.from_quantiles(quantity, *pairs), words
 
-    def _choice(self, value: schema.Choice, read: Callable) -> Marginal:
+    def _choice(self, value: schema.Choice, read: Callable[..., float]) -> Marginal:
         values = [read(amount, "choice", i) for i, amount in enumerate(value.choice)]
         weights = list(value.weights) if value.weights is not None else [1.0] * len(values)
         if len(weights) != len(values):
@@ -149,7 +151,9 @@ class Statements:
             raise StatementError("weights must be 0 or above, and one of them above 0.")
         return Marginal("choice", {"values": values, "weights": weights})
 
-    def _named(self, value: schema.Distribution, quantity: Quantity, read: Callable) -> tuple[Marginal, str]:
+    def _named(
+        self, value: schema.Distribution, quantity: Quantity, read: Callable[..., float]
+    ) -> tuple[Marginal, str]:
         family = value.dist
         stated = {name: getattr(value, name) for name in value.model_fields_set if name != "dist"}
         wanted = set(priors.PARAMETERS[family]) | ({"median"} if family in ("lognormal", "logit_normal") else set())

@@ -87,7 +87,7 @@ def ratio_strips(
     def place(log: float) -> float:
         return round(50 + 50 * max(-1.0, min(1.0, log / reach)), 2)
 
-    strips = []
+    strips: list[Strip | None] = []
     for row, log, value in zip(rows, logs, published, strict=True):
         if log is None:
             strips.append(None)

@@ -3,16 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gpustack_mc import answering, drivers, formatting, hdi, reliability, site_inputs
+from gpustack_mc.arrays import Result
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.spent_summary import running_job
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 HEADLINE = (
     "training_days",
@@ -46,7 +44,7 @@ def _plain(text: str, **_: Any) -> str:
     return text
 
 
-def summarise(tree: "xr.DataTree", files: Iterable[str] = ()) -> dict[str, Any]:
+def summarise(tree: Result, files: Iterable[str] = ()) -> dict[str, Any]:
     """Return the object that ``run --json`` prints and ``summary.json`` holds.
 
     Parameters
@@ -93,7 +91,7 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _variable(tree: "xr.DataTree", group: str, key: Any) -> dict[str, Any]:
+def _variable(tree: Result, group: str, key: Any) -> dict[str, Any]:
     statistics = tree["statistics"]["value"].sel(variable=key)
     attrs = tree[group][key].attrs
     got = {
@@ -120,14 +118,14 @@ def _variable(tree: "xr.DataTree", group: str, key: Any) -> dict[str, Any]:
     return found
 
 
-def input_keys(tree: "xr.DataTree") -> list[str]:
+def input_keys(tree: Result) -> list[str]:
     """Return the keys of all inputs in the order of the table of quantities, those of single phases last."""
     order = {name: i for i, name in enumerate(BY_NAME)}
     keys = [*map(str, tree["prior"].data_vars), *map(str, tree["constant_data"].data_vars)]
     return sorted(keys, key=lambda key: ("@" in key, order[key.partition("@")[0]]))
 
 
-def _input(tree: "xr.DataTree", key: str) -> dict[str, Any]:
+def _input(tree: Result, key: str) -> dict[str, Any]:
     varying = key in tree["prior"]
     attrs = tree["prior" if varying else "constant_data"][key].attrs
     about = {
@@ -147,7 +145,7 @@ def _input(tree: "xr.DataTree", key: str) -> dict[str, Any]:
     return fixed | {"median": value, "interval_50": [value, value], "interval_90": [value, value]} | about
 
 
-def _indices(tree: "xr.DataTree", scale: str) -> dict[str, Any]:
+def _indices(tree: Result, scale: str) -> dict[str, Any]:
     if "sensitivity" not in tree:
         return {}
     found = tree["sensitivity"].sel(scale=scale)
@@ -167,7 +165,7 @@ def _indices(tree: "xr.DataTree", scale: str) -> dict[str, Any]:
     }
 
 
-def _status(tree: "xr.DataTree") -> dict[str, dict[str, str]]:
+def _status(tree: Result) -> dict[str, dict[str, str]]:
     """Return what is odd about outputs, by scale; outputs with sound indices are left out."""
     if "sensitivity" not in tree:
         return {}
@@ -182,8 +180,8 @@ def _status(tree: "xr.DataTree") -> dict[str, dict[str, str]]:
     }
 
 
-def _published(tree: "xr.DataTree") -> dict[str, Any]:
-    figures = json.loads(tree.attrs["published"])
+def _published(tree: Result) -> dict[str, Any]:
+    figures: dict[str, Any] = json.loads(tree.attrs["published"])
     for name, figure in figures.items():
         found = _variable(tree, "prior_predictive", name)
         low, high = found["interval_90"]
@@ -233,7 +231,8 @@ def digits_of(entry: dict[str, Any]) -> tuple[int, int, int]:
     low, high = entry["interval_90"]
     errors = entry.get("monte_carlo_error", {"median": 0.0, "interval_90": [0.0, 0.0]})
     triples = ((low, errors["interval_90"][0]), (entry["median"], errors["median"]), (high, errors["interval_90"][1]))
-    return tuple(formatting.digits_for(value, low, high, error or 0.0, entry["unit"]) for value, error in triples)  # type: ignore
+    first, middle, last = (formatting.digits_for(v, low, high, error or 0.0, entry["unit"]) for v, error in triples)
+    return first, middle, last
 
 
 def text(
@@ -348,8 +347,9 @@ def _spread(entry: dict[str, Any]) -> tuple[str, str, str]:
     middle = formatting.with_unit(entry["median"], entry["unit"], digits[1], step, exact=entry["sd"] == 0)
     if entry["sd"] == 0:
         return middle, "fixed", "fixed"
-    half = formatting.interval(*entry["interval_50"], entry["unit"], (digits[1], digits[1]), step)
-    return middle, half, formatting.interval(*entry["interval_90"], entry["unit"], (digits[0], digits[2]), step)
+    (low, high), (lowest, highest) = entry["interval_50"], entry["interval_90"]
+    half = formatting.interval(low, high, entry["unit"], (digits[1], digits[1]), step)
+    return middle, half, formatting.interval(lowest, highest, entry["unit"], (digits[0], digits[2]), step)
 
 
 def _table(summary: dict[str, Any], ownership: str, style: Style, width: int) -> list[str]:
@@ -358,7 +358,7 @@ def _table(summary: dict[str, Any], ownership: str, style: Style, width: int) ->
 
 def _rows_of(table: Mapping[str, tuple[str, ...]], summary: dict[str, Any], width: int) -> list[tuple[str, ...]]:
     what = hdi.NAMES[summary["interval"]]
-    rows = [("", "median", f"50% {what}", f"90% {what}")]
+    rows: list[tuple[str, ...]] = [("", "median", f"50% {what}", f"90% {what}")]
     rows += [(label_of(name, summary), *cells) for name, cells in table.items()]
     if max(sum(len(cell) + 3 for cell in row) for row in rows) > width:
         rows = [(label, middle, most) for label, middle, _, most in rows]
@@ -379,7 +379,7 @@ def _running_lines(summary: dict[str, Any], ownership: str, style: Style, width:
     found = summary["running"]
     if found is None:
         return []
-    rows = [("of which", "spent so far", "remaining, median", f"90% {hdi.NAMES[summary['interval']]}")]
+    rows: list[tuple[str, ...]] = [("of which", "spent so far", "remaining, median", f"90% {hdi.NAMES[summary['interval']]}")]
     for name in _rows(summary, ownership):
         if name not in found["remaining"]:
             continue
@@ -387,7 +387,8 @@ def _running_lines(summary: dict[str, Any], ownership: str, style: Style, width:
         step = formatting.step_for(rest["median"], rest["unit"])
         ends = "fixed"
         if rest["sd"] > 0:
-            ends = formatting.interval(*rest["interval_90"], rest["unit"], digits_of(rest)[::2], step)
+            (low, high), digits = rest["interval_90"], digits_of(rest)
+            ends = formatting.interval(low, high, rest["unit"], (digits[0], digits[2]), step)
         rows.append(
             (label_of(name, summary), ("" if spent["sd"] == 0 else "about ") + _middle(spent), _middle(rest), ends)
         )

@@ -1,7 +1,7 @@
 """Runs that the shipped prior did not expect: tail probabilities of each, and of all together."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def _together(quantity: str, count: int, tail: float, what: str) -> Surprise:
 
 
 def pit_of_runs(
-    draws: Draws, evidence: Sequence[Evidence], constants: Mapping[str, float], settings: Mapping
+    draws: Draws, evidence: Sequence[Evidence], constants: Mapping[str, float], settings: Mapping[str, Any]
 ) -> np.ndarray:
     """Probability, under the shipped prior of a run of a new family, of less utilisation; shape (items,)."""
     from scipy.special import ndtr
@@ -70,7 +70,7 @@ def pit_of_runs(
 
 
 def tail_of_runs(
-    draws: Draws, evidence: Sequence[Evidence], constants: Mapping[str, float], settings: Mapping
+    draws: Draws, evidence: Sequence[Evidence], constants: Mapping[str, float], settings: Mapping[str, Any]
 ) -> float:
     r"""Tail probability of the Mahalanobis distance of all observations from what the shipped prior expects.
 
@@ -96,7 +96,7 @@ def tail_of_runs(
 
 def of_runs(
     draws: Draws, evidence: Sequence[Evidence], names: Mapping[str, str], constants: Mapping[str, float],
-    settings: Mapping, limit: float,
+    settings: Mapping[str, Any], limit: float,
 ) -> list[Surprise]:  # fmt: skip
     """Runs whose hours, throughput or MFU had a tail probability below `limit`, worst first, and all runs together."""
     pits = pit_of_runs(draws, evidence, constants, settings)

@@ -303,7 +303,7 @@ class Engine:
     def compute(self, wanted: Sequence[int]) -> Iterator[tuple[int, Chunk]]:
         """Run chunks on all cores; the next one is read while one runs."""
         with ThreadPoolExecutor(os.cpu_count()) as executor:
-            waiting: list[tuple[int, Chunk, list[Future]]] = []
+            waiting: list[tuple[int, Chunk, list[Future[Any]]]] = []
             try:
                 for number in wanted:
                     works, reasons = self.load(number)
@@ -319,7 +319,7 @@ class Engine:
                 executor.shutdown(cancel_futures=True)
 
 
-def _done(waiting: tuple[int, Chunk, list[Future]]) -> tuple[int, Chunk]:
+def _done(waiting: tuple[int, Chunk, list[Future[Any]]]) -> tuple[int, Chunk]:
     number, results, futures = waiting
     for future in futures:
         future.result()

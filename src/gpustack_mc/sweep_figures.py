@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -189,7 +189,7 @@ def _legend(figure: "Figure", top: float, reported: bool, left: float, bands: bo
     pages.legend(figure, handles, left, top)
 
 
-def _amounts(axes: "Axes", side: str, output: str) -> None:
+def _amounts(axes: "Axes", side: Literal["x", "y"], output: str) -> None:
     """Make an axis one of amounts, with logarithmic steps, and name it."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 

@@ -336,7 +336,7 @@ _ORDER = {name: i for i, name in enumerate(BY_NAME)}
 
 def completed(members: Sequence[Member]) -> list[dict[str, Kernel]]:
     """Return all kernels of scenarios, MFU predicted; equal runs are predicted once."""
-    wanted: dict[bool, dict[tuple, int]] = {False: {}, True: {}}
+    wanted: dict[bool, dict[tuple[Any, ...], int]] = {False: {}, True: {}}
     for member in members:
         if member.planned:
             own = wanted[member.planned.clean]

@@ -181,7 +181,7 @@ def _analyse(plan: Plan, arrays: Any, points_a: Any, points_b: Any, masks: Any, 
         a, b = _inputs(plan, own, *points_a), _inputs(plan, own, *points_b)
         y_a, y_b = jax.lax.optimization_barrier((outputs(own, a), outputs(own, b)))
         centre = y_a.mean(axis=1)
-        parts = [_by_replicate(y, replicates) for y in (y_a, y_b)]
+        parts = _by_replicate(y_a, replicates), _by_replicate(y_b, replicates)
 
         def swapped(carry: Any, mask: Any) -> Any:
             mixed = {key: jnp.where(mask[i], b[key], a[key]) for i, key in enumerate(varying)}
@@ -215,7 +215,7 @@ def cube(points: np.ndarray, correlated: Sequence[int] = (), correlation: np.nda
     with jax.enable_x64(True):
         u = jnp.asarray(points)
         z = ndtri(u)
-        if len(correlated):
+        if correlation is not None and len(correlated):
             index = np.asarray(correlated)
             z = z.at[index].set(np.linalg.cholesky(correlation) @ z[index])
             u = u.at[index].set(ndtr(z[index]))

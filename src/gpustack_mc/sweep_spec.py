@@ -96,7 +96,7 @@ class Sweep(NamedTuple):
     table: str = ""
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]  # the property, not the method of a tuple
         """Number of scenarios."""
         return len(self.rows) if self.table else math.prod(len(axis.rows) for axis in self.axes)
 
@@ -218,7 +218,7 @@ class _Spec:
     def place(self, *path: str | int, key: bool = False) -> Place:
         return self.document.place(path, key=key)
 
-    def fail(self, path: tuple, message: str, fix: str = "", code: str = "bad-sweep") -> InputError:
+    def fail(self, path: Path_, message: str, fix: str = "", code: str = "bad-sweep") -> InputError:
         dotted = ".".join(str(step) for step in path)
         return InputError(code, f"{dotted}: {message}" if path else message, fix, self.document.place(path))
 
@@ -272,10 +272,12 @@ class _Spec:
             beside = self.source.parent / base
             return read_document(beside if beside.is_file() else base)
         if isinstance(base, dict):
-            cut = {name: {path[1:]: at for path, at in getattr(self.document, name).items() if path[:1] == ("base",)}
-                   for name in ("keys", "values")}  # fmt: skip
+            keys, values = (
+                {path[1:]: at for path, at in places.items() if path[:1] == ("base",)}
+                for places in (self.document.keys, self.document.values)
+            )
             # Where the whole base stands is no place inside it.
-            return self.document._replace(data=base, text="", **cut)
+            return self.document._replace(data=base, text="", keys=keys, values=values)
         raise self.fail(("base",), "is missing." if base is None else "is neither a file nor a scenario.",
                         "Name a scenario file, or write one here.", "missing-key")  # fmt: skip
 
@@ -321,7 +323,7 @@ class _Spec:
         paths = tuple(self.path((*where, key), key) for key in parts)
         return Axis(name, tuple(parts), paths, tuple(zip(*columns, strict=True)))
 
-    def path(self, where: tuple, key: str) -> Path_:
+    def path(self, where: Path_, key: str) -> Path_:
         path = normal_path(key)
         if path[0] not in schema.ScenarioFile.model_fields:
             known = [*schema.ScenarioFile.model_fields, *schema.Inputs.model_fields]
@@ -329,7 +331,7 @@ class _Spec:
                              self.document.place(where, key=True))  # fmt: skip
         return path
 
-    def values(self, where: tuple, key: str, value: Any, once: bool = True) -> list[Any]:
+    def values(self, where: Path_, key: str, value: Any, once: bool = True) -> list[Any]:
         if isinstance(value, dict) and _RANGE >= set(value) >= {"from", "to"}:
             return self.ranged(where, key, value)
         if not isinstance(value, list):
@@ -347,7 +349,7 @@ class _Spec:
             raise self.fail(where, f"{again[:60]} stands here twice.", "Keep one.", "double-value")
         return value
 
-    def ranged(self, where: tuple, key: str, value: Mapping[str, Any]) -> list[Any]:
+    def ranged(self, where: Path_, key: str, value: Mapping[str, Any]) -> list[Any]:
         first, unit = self.amount((*where, "from"), value["from"])
         last, other = self.amount((*where, "to"), value["to"])
         if unit != other:
@@ -364,7 +366,7 @@ class _Spec:
             numbers = list(dict.fromkeys(round(number) for number in numbers))
         return [f"{number!r} {unit}" for number in numbers] if unit else numbers
 
-    def steps(self, where: tuple, value: Mapping[str, Any], first: float, last: float, log: bool) -> list[float]:
+    def steps(self, where: Path_, value: Mapping[str, Any], first: float, last: float, log: bool) -> list[float]:
         if ("step" in value) == ("points" in value):
             raise self.fail(where, "needs step or points, and not both.", "Write e.g. points: 9.")
         if "points" in value:
@@ -385,7 +387,7 @@ class _Spec:
             raise self.fail(where, f"makes {count:,} values, more than {MOST_VALUES:,}.", "Take larger steps.")
         return [float(f"{first + i * step:.12g}") for i in range(count)]
 
-    def amount(self, where: tuple, value: Any) -> tuple[float, str]:
+    def amount(self, where: Path_, value: Any) -> tuple[float, str]:
         """Return a number and its unit as written."""
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return value, ""

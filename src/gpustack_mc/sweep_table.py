@@ -77,10 +77,13 @@ _NEED = "name, params, tokens, accelerator, count, region and date"
 _FIX = f"Give a header with {_NEED}, then one workload per line."
 
 
+_Read = tuple[int, str, tuple[tuple[Path_, Any], ...], dict[str, float]]
+
+
 class Workloads(NamedTuple):
     """A table that was read: (line, name, settings, reported) of each row that may be run, and the others."""
 
-    rows: list[tuple[int, str, tuple, dict[str, float]]]
+    rows: list[_Read]
     skipped: list[Skipped]
     notes: list[str]
     digest: str
@@ -102,7 +105,7 @@ def read_workloads(path: Path, base: Mapping[str, Any] = NO_DEFAULTS) -> Workloa
         The file as a whole cannot be used.
     """
     header = _Header(base)
-    rows: list[tuple[int, str, tuple, dict[str, float]]] = []
+    rows: list[_Read] = []
     skipped: list[Skipped] = []
     seen: dict[str, int] = {}
     lines = _parquet(path, header) if path.suffix.lower() == ".parquet" else records(path, header, _FIX)
@@ -203,7 +206,7 @@ def _text(cell: Any) -> str:
     return f"{cell:g}" if isinstance(cell, float) and cell == int(cell) else str(cell)
 
 
-def _row(line: int, cells: Mapping[str, str], header: _Header, seen: Mapping[str, int]) -> tuple:
+def _row(line: int, cells: Mapping[str, str], header: _Header, seen: Mapping[str, int]) -> _Read:
     if cells[""]:
         raise UnusableError("more cells than the header has: quote cells that hold a comma.")
     cells = {name: "" if cell.lower() in NOTHING else cell for name, cell in cells.items()}

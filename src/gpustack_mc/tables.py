@@ -40,7 +40,7 @@ class Variable(NamedTuple):
             dims.remove(dimension)
         return Variable(tuple(dims), values, self.attrs, {d: self.labels[d] for d in dims if d in self.labels})
 
-    def __getitem__(self, dimension: str) -> "Variable":
+    def __getitem__(self, dimension: str) -> "Variable":  # type: ignore[override]  # as xarray does, not as a tuple
         """Return the labels of a dimension."""
         return Variable((dimension,), self.labels[dimension], {}, {})
 

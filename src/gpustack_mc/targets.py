@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpustack_mc import conditions
+from gpustack_mc.arrays import Floats
 from gpustack_mc.conditions import Subject
 from gpustack_mc.errors import Place
 from gpustack_mc.problem import Term
@@ -23,7 +24,7 @@ class Target(NamedTuple):
     def __str__(self) -> str:
         return f"P({' and '.join(map(conditions.spoken, self.terms))}) ≥ {self.probability:g}"
 
-    def margin(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    def margin(self, outputs: Mapping[str, Floats]) -> Floats:
         """How far each draw is from keeping every term: at most 0 where all hold.
 
         Parameters
@@ -36,10 +37,11 @@ class Target(NamedTuple):
             The largest distance of the terms: logarithm of the ratio of output and limit where both are positive in
             every draw, which makes it a smooth function of what is solved for; else their difference.
         """
-        return np.max([_distance(term, outputs) for term in self.terms], axis=0)
+        distances: Floats = np.maximum.reduce([_distance(term, outputs) for term in self.terms], axis=0)
+        return distances
 
 
-def _distance(term: Term, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+def _distance(term: Term, outputs: Mapping[str, Floats]) -> Floats:
     left, right = outputs[term.output], conditions.limit(term, outputs.__getitem__)
     if (left > 0).all() and (right > 0).all():
         left, right = np.log(left), np.log(right)

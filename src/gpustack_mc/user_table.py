@@ -202,7 +202,9 @@ class _Reader:
 
 
 # ---- what a row says of itself -----------------------------------------------------------------------------------
-def _row(values: Mapping[str, float], words: Mapping[str, str], cells: Mapping[str, str], chip: dict) -> dict[str, Any]:
+def _row(
+    values: Mapping[str, float], words: Mapping[str, str], cells: Mapping[str, str], chip: dict[str, Any]
+) -> dict[str, Any]:
     """Return the row as the utilisation program reads it."""
     moe = words.get("architecture") == "moe"
     active = values.get("params_active", None if moe else values.get("params_total"))
@@ -226,7 +228,7 @@ def _row(values: Mapping[str, float], words: Mapping[str, str], cells: Mapping[s
 
 
 def _facts(
-    values: Mapping[str, float], words: Mapping[str, str], cells: Mapping[str, str], chip: dict
+    values: Mapping[str, float], words: Mapping[str, str], cells: Mapping[str, str], chip: dict[str, Any]
 ) -> dict[str, Any]:
     region = ""
     if cells.get("region"):
@@ -356,7 +358,11 @@ def _from_mfu(
 
 # ---- other inputs ---------------------------------------------------------------------------------------------------
 def _measured(
-    values: Mapping[str, float], cells: Mapping[str, str], chip: dict, row: Mapping[str, Any], reasons: list[str]
+    values: Mapping[str, float],
+    cells: Mapping[str, str],
+    chip: dict[str, Any],
+    row: Mapping[str, Any],
+    reasons: list[str],
 ) -> Iterable[tuple[str, float]]:
     for column in COLUMNS.values():
         if column.informs == column.name and column.name in values:
@@ -364,7 +370,9 @@ def _measured(
     yield from _power(values, cells, chip, reasons)
 
 
-def _power(values: Mapping[str, float], cells: Mapping[str, str], chip: dict, reasons: list[str]) -> Iterable:
+def _power(
+    values: Mapping[str, float], cells: Mapping[str, str], chip: dict[str, Any], reasons: list[str]
+) -> Iterable[tuple[str, float]]:
     """Yield the board's share of its rating, and the host's power, from powers or energies of any scope."""
     watts = {
         scope: values[name]

@@ -154,7 +154,8 @@ def published() -> dict[str, Any]:
     """
     path = catalog.folder("reports") / "validation" / "validation.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return record
     except FileNotFoundError as error:
         fix = (
             "Run `gpustack-mc validate --refit` (about 6 minutes on 2 cores), or score your own runs with --data FILE."

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpustack_mc import scoring
+from gpustack_mc.arrays import Floats
 from gpustack_mc.fits import gpu_power_fraction, hierarchy, host_power, refit
 from gpustack_mc.fits.members import LOG, Member, Mixture, Scale, mixture
 from gpustack_mc.published_runs import settings
@@ -39,7 +40,7 @@ def units(rows: list[Row]) -> Iterator[Unit]:
     return (Unit(name, held) for name, held in seen.items())
 
 
-def _draws(found: Mixture, scale: Scale, generator: np.random.Generator) -> np.ndarray:
+def _draws(found: Mixture, scale: Scale, generator: np.random.Generator) -> Floats:
     few = (np.arange(501) + 0.5) / 501
     points = (np.arange(DRAWS) + 0.5) / DRAWS
     return scale.back(generator.permutation(np.interp(points, few, found.quantile(list(few)))))
@@ -56,7 +57,7 @@ def _boards_without(sites: tuple[str, ...]) -> hierarchy.Posterior:
     return hierarchy.sample(gpu_power_fraction.problem([row for row in rows if row["site"] not in sites], options))
 
 
-def predict(unit: Unit, generator: np.random.Generator) -> np.ndarray:
+def predict(unit: Unit, generator: np.random.Generator) -> Floats:
     """Draw IT power per accelerator (W) of a unit from fits without it, shape (DRAWS,)."""
     _, board_settings = _plain("gpu_power_fraction")
     hosts, host_settings = _plain("host_power")
@@ -126,7 +127,7 @@ def scores() -> dict[str, Any]:
     }
 
 
-def _ends(draws: np.ndarray, level: float) -> np.ndarray:
+def _ends(draws: Floats, level: float) -> Floats:
     return np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
 
 

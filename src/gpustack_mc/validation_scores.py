@@ -1,13 +1,14 @@
 """Scores of predicted accelerator-hours: metrics with errors, baselines, groups and rows, as the JSON holds them."""
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from gpustack_mc import scoring
+from gpustack_mc.arrays import Bools, Floats, Integers
 from gpustack_mc.published_runs import Row, log_hours, settings, shipped
 from gpustack_mc.run_table import Skipped
 from gpustack_mc.scoring import Mixture, RowScores
@@ -21,7 +22,7 @@ _CHUNK = 256  # rows whose mixtures are in memory together
 
 
 def score(
-    rows: Sequence[Row], mixtures: Mixture | Sequence[Mixture], *, reference: Sequence[Row] | None = None,
+    rows: Sequence[Row], mixtures: Mixture | Iterable[Mixture], *, reference: Sequence[Row] | None = None,
     skipped: Sequence[Skipped] = (), method: str = PLAIN,
 ) -> dict[str, Any]:  # fmt: skip
     """Score predictions against the reported hours, beside what one could say without a model.
@@ -30,7 +31,7 @@ def score(
     ----------
     rows : sequence of mapping
         With ``run_id``, ``family``, ``accelerator_hours`` and the columns that make the groups.
-    mixtures : Mixture or sequence of Mixture
+    mixtures : Mixture or iterable of Mixture
         Predicted log hours of the rows, in their order; in one piece or in several.
     reference : sequence of mapping, optional
         Rows whose other families give the median that a run is compared with; `rows` when omitted.
@@ -69,7 +70,7 @@ def scores_of(rows: Sequence[Row], mixture: Mixture) -> dict[str, Any]:
     return _metrics(_score_pieces([mixture], log_hours(rows)), families)
 
 
-def _score_pieces(pieces: Sequence[Mixture], y: np.ndarray) -> RowScores:
+def _score_pieces(pieces: Iterable[Mixture], y: Floats) -> RowScores:
     """Score a few rows at a time: a thousand components of 100,000 rows would take gigabytes."""
     done, at = [], 0
     for piece in pieces:
@@ -106,9 +107,10 @@ def _other_families(rows: Sequence[Row], reference: Sequence[Row]) -> Mixture:
     return scoring.median_of_other_families(families, log_utilization(reference), theirs)
 
 
-def _inside(scores: RowScores, level: float) -> np.ndarray:
+def _inside(scores: RowScores, level: float) -> Floats:
     low, high = scores.intervals[level].T
-    return ((scores.observed >= low) & (scores.observed <= high)).astype(float)
+    inside: Bools = (scores.observed >= low) & (scores.observed <= high)
+    return inside.astype(float)
 
 
 def _metrics(scores: RowScores, families: np.ndarray, model: RowScores | None = None) -> dict[str, Any]:
@@ -117,7 +119,7 @@ def _metrics(scores: RowScores, families: np.ndarray, model: RowScores | None = 
     del found["n"], found["interval_score_90"]
     clusters = _clusters(families)
 
-    def error(values: np.ndarray, statistic: Callable = np.mean) -> float | None:
+    def error(values: Floats, statistic: Callable[[Floats], Any] = np.mean) -> float | None:
         if len(np.unique(clusters)) < 2:
             return None
         return scoring.cluster_bootstrap(values, clusters, statistic, repeats=settings()["bootstrap_repeats"])
@@ -135,13 +137,14 @@ def _metrics(scores: RowScores, families: np.ndarray, model: RowScores | None = 
     return found
 
 
-def _clusters(families: np.ndarray) -> np.ndarray:
+def _clusters(families: np.ndarray) -> Integers:
     """Numbers of the families, merged at random when there are many; a union of clusters is a cluster."""
     _, number = np.unique(families, return_inverse=True)
     limit = settings()["bootstrap_clusters"]
     if number.max() < limit:
         return number
-    return np.random.default_rng(0).permutation(number.max() + 1)[number] % limit
+    merged: Integers = np.random.default_rng(0).permutation(number.max() + 1)[number] % limit
+    return merged
 
 
 def _groups(
@@ -163,7 +166,7 @@ def _groups(
     return found
 
 
-def _group(scores: RowScores, baselines: Mapping[str, RowScores], mask: np.ndarray) -> dict[str, Any]:
+def _group(scores: RowScores, baselines: Mapping[str, RowScores], mask: Bools) -> dict[str, Any]:
     found = scoring.metrics(scores, mask)
     del found["interval_score_90"]
     others = {name: scoring.metrics(baseline, mask) for name, baseline in baselines.items()}

@@ -117,7 +117,7 @@ def _energy_markdown(result: Mapping[str, Any]) -> list[str]:
 
 
 def _group_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for column, entries in result["groups"].items():
         if column != "subset" and set(entries) == {"not stated"}:
             continue

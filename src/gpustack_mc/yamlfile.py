@@ -161,7 +161,7 @@ def parse_value(text: str, name: str) -> Any:
     return parse(text, name).data
 
 
-def _refuse_deep(loader, text: str, name: str) -> None:
+def _refuse_deep(loader: Any, text: str, name: str) -> None:
     """Refuse deep nesting before the recursive composer sees it."""
     depth = 0
     for count, event in enumerate(loader.parse(text)):
@@ -185,7 +185,7 @@ def _refuse_deep(loader, text: str, name: str) -> None:
             )
 
 
-def _yaml_problem(error) -> str:
+def _yaml_problem(error: Any) -> str:
     problem = str(error.problem or error.context or "not valid YAML")
     if "\\t" in problem or "'\\t'" in problem:
         return "a tab is used for indentation; YAML allows only spaces."
@@ -203,13 +203,14 @@ class _Builder:
         self.document = document
         self.nodes = 0
 
-    def build(self, node, path: Path_, depth: int) -> Any:
-        place = Place(self.document.name, node.start_mark.line + 1, node.start_mark.column + 1)
+    def build(self, node: Any, path: Path_, depth: int) -> Any:
+        line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        place = Place(self.document.name, line, column)
         self.nodes += 1
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
             message = f"more than {MAX_NODES:,} values once aliases (*name) are expanded."
             raise InputError("too-large", message, "A scenario describes one run.", place)
-        self.document.values.setdefault(path, (place.line, place.column))
+        self.document.values.setdefault(path, (line, column))
         kind = type(node).__name__
         if kind == "ScalarNode":
             return _scalar(node, place)
@@ -219,10 +220,11 @@ class _Builder:
             return [self.build(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
         return self._mapping(node, path, depth)
 
-    def _mapping(self, node, path: Path_, depth: int) -> dict:
-        mapping: dict = {}
+    def _mapping(self, node: Any, path: Path_, depth: int) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            place = Place(self.document.name, key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+            line, column = key_node.start_mark.line + 1, key_node.start_mark.column + 1
+            place = Place(self.document.name, line, column)
             key = _scalar(key_node, place) if type(key_node).__name__ == "ScalarNode" else None
             if key_node.tag == "tag:yaml.org,2002:merge" or key == "<<":
                 raise InputError("tag", "merge keys (<<) are not part of YAML 1.2.", "Write the keys out.", place)
@@ -234,12 +236,12 @@ class _Builder:
             if key in mapping:
                 first = self.document.keys[(*path, key)][0]
                 raise InputError("duplicate-key", f"{key} appears twice (first on line {first}).", "Keep one.", place)
-            self.document.keys[(*path, key)] = (place.line, place.column)
+            self.document.keys[(*path, key)] = (line, column)
             mapping[key] = self.build(value_node, (*path, key), depth + 1)
         return mapping
 
 
-def _scalar(node, place: Place) -> Any:
+def _scalar(node: Any, place: Place) -> Any:
     """Resolve a scalar by the YAML 1.2 core schema, whatever the library would make of it."""
     text = node.value
     tag = str(node.tag or "")

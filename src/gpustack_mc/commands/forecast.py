@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -80,7 +80,7 @@ def run(
     quiet: bool,
     samples: int,
     seed: int,
-    design: str,
+    design: Literal["sobol", "lhs", "random"],
     tolerance: float | None,
     precision: Literal["float64", "float32"],
     interval: Literal["equal-tailed", "hdi"],
@@ -128,7 +128,7 @@ def run(
     elif not quiet:
         from gpustack_mc import summarizing
 
-        style = {} if os.environ.get("NO_COLOR") else {"style": click.style}
+        style: dict[str, Any] = {} if os.environ.get("NO_COLOR") else {"style": click.style}
         click.echo(summarizing.text(done.summary, done.ownership, outputs=done.shown, **style))
         if variance_split:
             from gpustack_mc import variance_split as parts

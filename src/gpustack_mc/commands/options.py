@@ -41,7 +41,7 @@ _LIMITS = {
 }
 
 
-def limit_options(command: Callable) -> Callable:
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add one option for each question that a scenario may ask; the command gets them as `limits`."""
 
     @functools.wraps(command)

@@ -74,7 +74,8 @@ def ranks(problem: Problem, member: Member, *, replications: int = 200, warmup: 
     truths = [drawn(problem, key) for key in keys[:replications]]
     fewer = hierarchy.reduced(data)
     given = hierarchy.priors(problem.spreads)
-    sizes = hierarchy.Sizes(*fewer.design.shape, len(problem.spreads))
+    rows, effects = fewer.design.shape
+    sizes = hierarchy.Sizes(rows, effects, len(problem.spreads))
 
     def one(key: Any, y: Any) -> Any:
         run = hierarchy.chain.__wrapped__(sizes, given.parent.size > 0, warmup, samples, 1)

@@ -1,7 +1,7 @@
 """Checks of a sampled fit: chains, posterior predictive checks, sensitivity to prior and likelihood."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import arviz as az
@@ -92,7 +92,7 @@ def p_values(seen: np.ndarray, drawn: np.ndarray) -> dict[str, float]:
     seen, drawn : ndarray, shape (draws, rows)
         Standardised rows of the data under each draw, and standard normal replicates.
     """
-    statistics = {
+    statistics: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "largest": lambda z: z.max(axis=1),
         "smallest": lambda z: z.min(axis=1),
         "spread": lambda z: z.std(axis=1),
@@ -105,7 +105,7 @@ def p_values(seen: np.ndarray, drawn: np.ndarray) -> dict[str, float]:
 def _densities(data: Arrays, given: Priors, values: Mapping[str, Any]) -> tuple[Any, Any]:
     """Log density of the standard deviations under their priors and of the rows, for each draw."""
 
-    def one(draw: dict[str, Any]) -> tuple[Any, Any]:
+    def one(draw: Mapping[str, Any]) -> tuple[Any, Any]:
         sites = trace(substitute(lambda: model(data, given), draw)).get_trace()
         parts = {name: site["fn"].log_prob(site["value"]) for name, site in sites.items() if site["type"] == "sample"}
         return sum(value for name, value in parts.items() if name != "y"), parts["y"]

@@ -82,5 +82,5 @@ def anyone(posed: Problem, records: Sequence[Record]) -> list[Member]:
         held[record.kind, record.member].append(record.weight)
     weight: Counter[str] = Counter()
     for (kind, _), weights in sorted(held.items()):
-        weight[kind] += sum(weights) / len(weights)
+        weight[kind] += sum(weights) / len(weights)  # type: ignore[assignment]  # sums of weights, not counts
     return [member(posed, kind)._replace(weight=total) for kind, total in weight.items()]

@@ -311,7 +311,7 @@ def _spreads(given: Priors) -> Any:
     return numpyro.deterministic("s", found[given.order])
 
 
-class MarginalRows(dist.Distribution):
+class MarginalRows(dist.Distribution):  # type: ignore[misc]  # numpyro has no types
     """Rows with their effects integrated out: a multivariate normal of covariance ``design t^2 design' + noise``.
 
     Parameters
@@ -432,7 +432,7 @@ def sample(problem: Problem, seed: int = 0, *, warmup: int = WARMUP, samples: in
     return posterior_of(problem, arrays(problem), s[pick], found, divergences)
 
 
-def posterior_of(problem: Problem, data: Arrays, s: np.ndarray, chains: dict, divergences: int) -> Posterior:
+def posterior_of(problem: Problem, data: Arrays, s: np.ndarray, chains: dict[str, Any], divergences: int) -> Posterior:
     """Put the effects back to draws `s` of the standard deviations, shape (draws, j)."""
     mean, root = condition(data, s)
     return Posterior(chains, s, mean, root, tuple(problem.effects), tuple(problem.spreads), divergences)

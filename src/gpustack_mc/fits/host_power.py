@@ -41,7 +41,7 @@ class Machine(NamedTuple):
     rows: list[Row]
 
 
-def host_watts(row: Row, settings: dict[str, Any]) -> float:
+def host_watts(row: Row, settings: dict[str, float]) -> float:
     """Power besides the board in one row, W per accelerator."""
     total = float(row["total_w_per_accelerator"])
     if row["network_included"] == "no":

@@ -25,7 +25,7 @@ from gpustack_mc.fits.populations import Fitted
 Row = dict[str, str]
 
 
-def rate(row: Row, settings: dict[str, Any]) -> float:
+def rate(row: Row, settings: dict[str, float]) -> float:
     """Return the interruptions per accelerator-hour of one row, 1/h."""
     value, accelerators = float(row["value"]), float(row["accelerators"])
     if row["kind"] == "count":

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special, stats
 
+from gpustack_mc.arrays import Floats
 from gpustack_mc.fits.hierarchy import Posterior
 from gpustack_mc.fits.populations import Population, evidence, sixteen_bit_peak
 from gpustack_mc.priors import TABLE_SIZE, TABLE_Z
@@ -56,21 +57,21 @@ class Mixture(NamedTuple):
     `known` is the variance of what is not known about the population given the spreads, `run` that between members.
     """
 
-    mean: np.ndarray
-    known: np.ndarray
-    run: np.ndarray
-    weight: np.ndarray
+    mean: Floats
+    known: Floats
+    run: Floats
+    weight: Floats
 
-    def cdf(self, y: np.ndarray) -> np.ndarray:
+    def cdf(self, y: Floats) -> Floats:
         """Distribution function at `y`, shape (points,)."""
         z = (np.asarray(y)[:, None] - self.mean) / np.sqrt(self.known + self.run)
         return special.ndtr(z) @ self.weight
 
-    def quantile(self, p: Sequence[float]) -> np.ndarray:
+    def quantile(self, p: Sequence[float] | Floats) -> Floats:
         """Quantiles by bisection, to 1e-10 of the spread."""
         sd = np.sqrt(self.known + self.run)
-        low = np.full(len(p), np.min(self.mean - 9 * sd))
-        high = np.full(len(p), np.max(self.mean + 9 * sd))
+        low: Floats = np.full(len(p), np.min(self.mean - 9 * sd))
+        high: Floats = np.full(len(p), np.max(self.mean + 9 * sd))
         for _ in range(60):
             middle = (low + high) / 2
             below = self.cdf(middle) < np.asarray(p)
@@ -117,7 +118,7 @@ def mixture(posterior: Posterior, members: Member | Sequence[Member]) -> Mixture
     return Mixture(mean, known, run, np.concatenate(weights))
 
 
-def _one(posterior: Posterior, member: Member) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _one(posterior: Posterior, member: Member) -> tuple[Floats, Floats, Floats]:
     a = np.zeros(len(posterior.effects))
     for name, value in member.effects.items():
         a[posterior.effects.index(name)] += value
@@ -139,7 +140,7 @@ def match(found: Mixture) -> Match:
     return Match(float(mu), float(sigma), float(gap[1:-1].max()), float(gap.max()))
 
 
-def table(found: Mixture) -> np.ndarray:
+def table(found: Mixture) -> Floats:
     """Quantiles of a mixture at the points of a tabulated marginal, on the working scale."""
     z = np.linspace(-TABLE_Z, TABLE_Z, TABLE_SIZE)
     few = np.linspace(-TABLE_Z, TABLE_Z, 129)
@@ -164,12 +165,12 @@ class Scale(NamedTuple):
         above = math.log(value - self.low)
         return above if math.isinf(self.high) else above - math.log(self.high - value)
 
-    def back(self, y: np.ndarray) -> np.ndarray:
+    def back(self, y: Floats) -> Floats:
         """From the working scale to the quantity."""
         y = np.asarray(y, dtype=float)
         return self.low + (np.exp(y) if math.isinf(self.high) else (self.high - self.low) * special.expit(y))
 
-    def marginal(self, mu: float, sigma: float) -> tuple[str, dict[str, float]]:
+    def marginal(self, mu: float, sigma: float) -> tuple[str, dict[str, Any]]:
         """Family and parameters, as in ``fit.json``."""
         if math.isinf(self.high):
             return "lognormal", {"mu": mu, "sigma": sigma, **({"shift": self.low} if self.low else {})}

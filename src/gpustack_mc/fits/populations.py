@@ -6,7 +6,7 @@ distribution a *new* member of that population has. A scenario takes the most sp
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -47,7 +47,7 @@ class Population(NamedTuple):
     where: dict[str, str]
     label: str
     family: str
-    parameters: dict
+    parameters: dict[str, Any]
     n: int
     rows: list[str]
     method: str
@@ -68,7 +68,7 @@ class Fitted(NamedTuple):
     """
 
     populations: list[Population]
-    checks: dict
+    checks: dict[str, Any]
 
 
 class LogFit(NamedTuple):
@@ -158,7 +158,7 @@ def log_means(rows: Sequence[dict[str, str]], group: str, value: str) -> dict[st
     }
 
 
-def evidence(rows: Sequence[dict[str, str]]) -> dict:
+def evidence(rows: Sequence[dict[str, str]]) -> dict[str, Any]:
     """``n``, ``rows`` and ``sources`` of a population that uses `rows` of ``data.csv``."""
     return {
         "n": len(rows),
@@ -167,7 +167,7 @@ def evidence(rows: Sequence[dict[str, str]]) -> dict:
     }
 
 
-def sixteen_bit_peak(fitted: dict) -> dict:
+def sixteen_bit_peak(fitted: dict[str, Any]) -> dict[str, Any]:
     r"""Add the term ``fp8`` so that a regression on 16-bit peaks also serves scenarios with an fp8 peak.
 
     A scenario supplies :math:`\log_{10}` of the peak at its own precision, which is twice as high in fp8; hence

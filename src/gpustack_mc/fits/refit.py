@@ -80,7 +80,7 @@ def read_prior(quantity: str, root: Path | str | None = None) -> dict[str, Any]:
     """Read ``prior.yaml``; dates become text, and missing keys are named in the error."""
     path = priors_root(root) / quantity / "prior.yaml"
     with path.open(encoding="utf-8") as stream:
-        prior = YAML(typ="safe", pure=True).load(stream)
+        prior: dict[str, Any] = YAML(typ="safe", pure=True).load(stream)
     expected = ("quantity", "title", "description", "ladder", "date", "settings", "sources", "limits")
     missing = [key for key in expected if key not in prior]
     if missing:
@@ -278,7 +278,8 @@ def _rounded(value: Any) -> Any:
 
 
 def _plain(population: Population) -> dict[str, Any]:
-    return _rounded({key: value for key, value in population._asdict().items() if value is not None})
+    found: dict[str, Any] = _rounded({key: value for key, value in population._asdict().items() if value is not None})
+    return found
 
 
 def _validate(record: dict[str, Any], rows: list[dict[str, str]]) -> None:
@@ -299,7 +300,9 @@ def _validate(record: dict[str, Any], rows: list[dict[str, str]]) -> None:
             raise PriorError(f"{quantity}: no population {_json(last_resort)}, the last resort")
 
 
-def _validate_population(name: str, population: dict, record: dict, used: dict[str, dict[str, str]]) -> None:
+def _validate_population(
+    name: str, population: dict[str, Any], record: dict[str, Any], used: dict[str, dict[str, str]]
+) -> None:
     outside = [fact for fact in population["where"] if fact not in record["ladder"]]
     if outside:
         raise PriorError(f"{name}: {', '.join(outside)} is not in the ladder of prior.yaml")
@@ -326,7 +329,7 @@ def _validate_population(name: str, population: dict, record: dict, used: dict[s
         )
 
 
-def _validate_regression(name: str, population: dict) -> None:
+def _validate_regression(name: str, population: dict[str, Any]) -> None:
     if population["family"] not in ("lognormal", "logit_normal"):
         raise PriorError(f"{name}: a regression needs family lognormal or logit_normal, got {population['family']}")
     terms = population["parameters"]["regression"]["terms"]

@@ -21,7 +21,7 @@ exponentials, stored as the logit-normal of :math:`\zeta = 1 - e^{-r}` with the 
 how the job recovers, the two kinds are mixed in the proportion of their rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +29,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from gpustack_mc import catalog, failures
+from gpustack_mc.arrays import Floats, Real
 from gpustack_mc.fits.populations import Population, evidence
 from gpustack_mc.priors import Facts, Marginal, from_quantiles, quantiles, select
 from gpustack_mc.quantities import BY_NAME
@@ -44,7 +45,7 @@ COLUMNS = {
 }
 
 
-def loss_of_failures(row: Row) -> np.ndarray:
+def loss_of_failures(row: Row) -> Floats:
     """Draws of what failures and checkpoints cost a job, ``-log`` of its goodput; shape (2**LOG2_DRAWS,)."""
     points = qmc.Sobol(len(COLUMNS), scramble=True, rng=0).random_base2(LOG2_DRAWS)
     drawn = {
@@ -54,24 +55,26 @@ def loss_of_failures(row: Row) -> np.ndarray:
     count, rate, saving = float(row["accelerators"]), drawn["interruption_rate"], drawn["checkpoint_save_time"]
     with jax.enable_x64(True):
         if row["checkpoint_interval_min"]:
-            interval = float(row["checkpoint_interval_min"])
+            interval: Real = float(row["checkpoint_interval_min"])
         else:
             interval = failures.best_checkpoint_interval(count, rate, saving)
-        goodput = np.asarray(failures.expected_goodput(count, rate, interval, saving, drawn["restart_time"], 0.0))
+        goodput: Floats = np.asarray(
+            failures.expected_goodput(count, rate, interval, saving, drawn["restart_time"], 0.0)
+        )
     return -np.log(np.maximum(goodput, np.finfo(float).tiny))
 
 
 def _prior(quantity: str, row: Row) -> Marginal:
     """Return the prior of a quantity for the job's way of saving and recovering."""
-    ladders = {fact: (row[fact],) for fact in ("checkpointing", "recovery") if row[fact]}
+    ladders: dict[str, tuple[str, ...]] = {fact: (row[fact],) for fact in ("checkpointing", "recovery") if row[fact]}
     return select(catalog.fit_record(quantity), Facts(ladders, {})).marginal
 
 
-def log_likelihood(row: Row, mean_loss: np.ndarray, settings: Mapping[str, Any]) -> np.ndarray:
+def log_likelihood(row: Row, mean_loss: Floats, settings: Mapping[str, Any]) -> Floats:
     """Log probability of a published goodput for each mean of the residual; same shape."""
     lost, stated, rounding = loss_of_failures(row), float(row["goodput"]), settings["rounding"]
 
-    def above(loss: float) -> np.ndarray:
+    def above(loss: float) -> Floats:
         return np.exp(-np.maximum(loss - lost, 0) / mean_loss[:, None]).mean(axis=1)
 
     if row["bound"] == "lower":
@@ -80,20 +83,20 @@ def log_likelihood(row: Row, mean_loss: np.ndarray, settings: Mapping[str, Any])
     return np.log(above(-np.log(min(stated + rounding, 1.0))) - above(-np.log(stated - rounding)))
 
 
-def grid(settings: Mapping[str, Any]) -> np.ndarray:
+def grid(settings: Mapping[str, Any]) -> Floats:
     """Means of the residual at which the posterior is computed, evenly spaced in the log."""
     return np.geomspace(settings["smallest_mean_loss"], settings["largest_mean_loss"], _GRID)
 
 
-def posterior(rows: list[Row], settings: Mapping[str, Any]) -> np.ndarray:
+def posterior(rows: Sequence[Row], settings: Mapping[str, Any]) -> Floats:
     """Return the posterior probabilities of the means of `grid`."""
     means = grid(settings)
-    log_weight = sum((log_likelihood(row, means, settings) for row in rows), np.zeros_like(means))
-    weight = np.exp(log_weight - log_weight.max())
+    log_weight: Floats = sum((log_likelihood(row, means, settings) for row in rows), np.zeros_like(means))
+    weight: Floats = np.exp(log_weight - log_weight.max())
     return weight / weight.sum()
 
 
-def residual_quantiles(weights: np.ndarray, settings: Mapping[str, Any], u: np.ndarray) -> np.ndarray:
+def residual_quantiles(weights: Floats, settings: Mapping[str, Any], u: Floats) -> Floats:
     """Quantiles of a new job's residual: the mixture of exponentials with posterior `weights`."""
     x = np.geomspace(1e-8, 50, 20_000)
     cdf = (weights[:, None] * -np.expm1(-x / grid(settings)[:, None])).sum(axis=0)
@@ -113,7 +116,7 @@ class LeftOut(NamedTuple):
     """
 
     row: Row
-    quantiles: np.ndarray
+    quantiles: Floats
     below: float
 
 
@@ -151,7 +154,7 @@ def fit(rows: list[dict[str, str]], settings: dict[str, Any]) -> list[Population
 
 
 def _population(
-    where: dict[str, str], label: str, rows: list[dict[str, str]], weights: np.ndarray, settings: dict[str, Any],
+    where: dict[str, str], label: str, rows: list[dict[str, str]], weights: Floats, settings: dict[str, Any],
     how: str,
 ) -> Population:  # fmt: skip
     low, high = -np.expm1(-residual_quantiles(weights, settings, np.array([0.05, 0.95])))

@@ -92,7 +92,7 @@ class Data(NamedTuple):
     labels: dict[str, list[str]]  # names of what the elements of a sampled site are effects of
 
 
-def _codes(labels: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+def _codes(labels: Sequence[str] | np.ndarray) -> tuple[np.ndarray, list[str]]:
     names, codes = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
     return codes, names.tolist()
 

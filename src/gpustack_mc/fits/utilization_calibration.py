@@ -126,7 +126,9 @@ def _new_run(data: program.Data, settings: Mapping[str, Any], rng: np.random.Gen
     return np.asarray(p["beta"]) @ data.mean[row] + generation + spread * rng.standard_normal(shape) - loss
 
 
-def _ranks(truth: Mapping[str, Any], draws: Mapping[str, Any], new_run: Any, rng: np.random.Generator) -> dict:
+def _ranks(
+    truth: Mapping[str, Any], draws: Mapping[str, Any], new_run: Any, rng: np.random.Generator
+) -> dict[str, Any]:
     line = {name: _rank(draws[name], truth[name], rng) for name in SCALARS}
     line |= {name: _rank(draws["beta"][:, i], truth["beta"][i], rng) for i, name in enumerate(table.TERMS)}
     return line | {NEW_RUN: _rank(new_run(draws), new_run(truth), rng)}

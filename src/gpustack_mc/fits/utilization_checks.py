@@ -43,7 +43,8 @@ def _thinned(chains: Mapping[str, np.ndarray], size: int) -> dict[str, np.ndarra
 
 
 def _sites(data: program.Data, settings: Mapping[str, Any], draw: Mapping[str, Any]) -> dict[str, Any]:
-    return trace(substitute(lambda: program.model(data, settings), draw)).get_trace()
+    found: dict[str, Any] = trace(substitute(lambda: program.model(data, settings), draw)).get_trace()
+    return found
 
 
 def predictive(
@@ -73,10 +74,10 @@ def predictive(
                 for name in NORMAL_ROWS}  # fmt: skip
 
     with jax.enable_x64(True):
-        seen = {name: np.asarray(value) for name, value in jax.jit(jax.vmap(one))(draws).items()}
+        seen: dict[str, np.ndarray] = {name: np.asarray(value) for name, value in jax.jit(jax.vmap(one))(draws).items()}
     shape = settings["loss_shape"]
     lost = stats.lomax(shape, scale=(shape - 1) * draws["loss_mean"][:, None])
-    seen["goodput"] = stats.norm.ppf(lost.cdf(data.loss))
+    seen["goodput"] = np.asarray(stats.norm.ppf(lost.cdf(data.loss)))
     rng = np.random.default_rng(seed)
     return {name: chain_checks.p_values(z, rng.standard_normal(z.shape)) for name, z in seen.items()}
 

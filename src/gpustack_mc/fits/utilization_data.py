@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpustack_mc.arrays import Bools, Floats
 from gpustack_mc.constants import FLOP_PER_PARAM_AND_TOKEN, SECONDS_PER_HOUR
 
 BILLION = 1e9
@@ -47,10 +48,10 @@ class Features(NamedTuple):
         :math:`\log(1 + 12 L d s / 6N)`, what the full-attention convention adds to log MFU.
     """
 
-    mean: np.ndarray
-    variance: np.ndarray
+    mean: Floats
+    variance: Floats
     generation: list[str]
-    log_attention: np.ndarray
+    log_attention: Floats
 
 
 def number(row: Row, key: str) -> float:
@@ -59,30 +60,30 @@ def number(row: Row, key: str) -> float:
     return float("nan") if value in (None, "", "unknown") else float(value)
 
 
-def numbers(rows: Sequence[Row], key: str) -> np.ndarray:
+def numbers(rows: Sequence[Row], key: str) -> Floats:
     """One column as floats, NaN where empty."""
     return np.array([number(row, key) for row in rows])
 
 
-def flags(rows: Sequence[Row], key: str, *values: str) -> np.ndarray:
+def flags(rows: Sequence[Row], key: str, *values: str) -> Bools:
     """Whether a text cell is one of `values`."""
     return np.array([row.get(key) in values for row in rows])
 
 
-def log_utilization(rows: Sequence[Row]) -> np.ndarray:
+def log_utilization(rows: Sequence[Row]) -> Floats:
     r"""Return :math:`\log u = \log \frac{6ND}{3600\, h P}`, against the 16-bit peak; NaN where hours are missing."""
     flop = FLOP_PER_PARAM_AND_TOKEN * numbers(rows, "params_active") * numbers(rows, "tokens")
     peak = numbers(rows, "peak_16bit_flop_per_s")
     return np.log(flop / (numbers(rows, "accelerator_hours") * SECONDS_PER_HOUR * peak))
 
 
-def log_hours_at_full_use(rows: Sequence[Row]) -> np.ndarray:
+def log_hours_at_full_use(rows: Sequence[Row]) -> Floats:
     r"""Return :math:`\log \frac{6ND}{3600\,P}` (log h): log hours are this minus log utilisation."""
     flop = FLOP_PER_PARAM_AND_TOKEN * numbers(rows, "params_active") * numbers(rows, "tokens")
     return np.log(flop / (SECONDS_PER_HOUR * numbers(rows, "peak_16bit_flop_per_s")))
 
 
-def attention_ratio(rows: Sequence[Row], settings: Mapping[str, Any]) -> np.ndarray:
+def attention_ratio(rows: Sequence[Row], settings: Mapping[str, Any]) -> Floats:
     r"""FLOP of full attention over :math:`6N`: :math:`12 L d s / 6N = 2 L d s / N` (PaLM, appendix B).
 
     Without layers and width, :math:`N = 12 L d^2` and a typical :math:`d / L` give :math:`s / 6d`.
@@ -94,29 +95,29 @@ def attention_ratio(rows: Sequence[Row], settings: Mapping[str, Any]) -> np.ndar
     return np.where(np.isnan(layers * width), length / (6 * typical_width), 2 * layers * width * length / params)
 
 
-def loose_record(rows: Sequence[Row]) -> np.ndarray:
+def loose_record(rows: Sequence[Row]) -> Bools:
     """Rounded, bounded, planned or second-hand records."""
     return np.array([row.get("tier") != "A" for row in rows]) | flags(rows, "hours_basis", *_LOOSE_BASES)
 
 
-def below_saturation(rows: Sequence[Row], settings: Mapping[str, Any]) -> np.ndarray:
+def below_saturation(rows: Sequence[Row], settings: Mapping[str, float]) -> Floats:
     """Decades of size below ``saturating_params``, at most 0: how much a family's own slope counts."""
     return np.minimum(np.log10(numbers(rows, "params_active") / settings["saturating_params"]), 0.0)
 
 
-def compute_only(rows: Sequence[Row]) -> np.ndarray:
+def compute_only(rows: Sequence[Row]) -> Bools:
     """Hours without downtime: step times or throughput times tokens, or said so."""
     return flags(rows, "hours_basis", *_COMPUTE_ONLY_BASES) | flags(rows, "hours_cover", "compute-only")
 
 
-def family_votes(families: Sequence[str]) -> np.ndarray:
+def family_votes(families: Sequence[str] | np.ndarray) -> Floats:
     """Weights that sum to one and give each family the same total."""
     families = np.asarray(families)
     names, inverse, counts = np.unique(families, return_inverse=True, return_counts=True)
     return 1 / (counts[inverse] * len(names))
 
 
-def _share(yes: np.ndarray, among: np.ndarray, families: np.ndarray) -> float:
+def _share(yes: Bools, among: Bools, families: np.ndarray) -> float:
     return float(family_votes(families[among]) @ yes[among])
 
 
@@ -153,13 +154,13 @@ def imputation(rows: Sequence[Row], settings: Mapping[str, Any]) -> dict[str, fl
     }
 
 
-def _compute(rows: Sequence[Row]) -> np.ndarray:
+def _compute(rows: Sequence[Row]) -> Floats:
     """Accelerator-seconds at full use; rows without tokens get the smallest, they state their count if they matter."""
     flop = FLOP_PER_PARAM_AND_TOKEN * numbers(rows, "params_active") * numbers(rows, "tokens")
     return flop / numbers(rows, "peak_16bit_flop_per_s")
 
 
-def _years(rows: Sequence[Row]) -> np.ndarray:
+def _years(rows: Sequence[Row]) -> Floats:
     """Date of publication in years; mid-year when only the year is stated, NaN without a date."""
     found = []
     for row in rows:
@@ -170,14 +171,14 @@ def _years(rows: Sequence[Row]) -> np.ndarray:
     return np.array(found)
 
 
-def _yes_no(yes: np.ndarray, known: np.ndarray, probability: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+def _yes_no(yes: Bools, known: Bools, probability: Floats | float) -> tuple[Floats, Floats]:
     p = np.broadcast_to(probability, yes.shape)
     return np.where(known, yes, p), np.where(known, 0.0, p * (1 - p))
 
 
 def _count_terms(
     rows: Sequence[Row], constants: Mapping[str, float], settings: Mapping[str, Any]
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+) -> dict[str, tuple[Floats, Floats]]:
     """Single node, count, and tokens per accelerator and step, with the count predicted where it is not stated."""
     stated = np.log10(numbers(rows, "n_accelerators"))
     known = ~np.isnan(stated)
@@ -234,7 +235,7 @@ def features(rows: Sequence[Row], constants: Mapping[str, float], settings: Mapp
     recompute_known = np.array([row.get("activation_recompute") not in (None, "", "unknown") for row in rows])
     flash_known = np.array([row.get("flash_attention") not in (None, "", "unknown") for row in rows])
     early = _years(rows) < settings["flash_attention_year"]
-    columns = {
+    columns: dict[str, tuple[Any, Any]] = {
         "intercept": (np.ones(len(rows)), np.zeros(len(rows))),
         "log10_size": (log_size, 0.0),
         "log10_size_below_1b": (below, 0.0),

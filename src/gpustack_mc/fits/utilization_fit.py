@@ -63,7 +63,7 @@ def training_rows(rows: Sequence[table.Row]) -> list[table.Row]:
     return [row for row in rows if row["kind"] == "training"]
 
 
-def _kernel(data: program.Data, settings: Mapping[str, Any], inverse_mass: dict | None = None) -> NUTS:
+def _kernel(data: program.Data, settings: Mapping[str, Any], inverse_mass: dict[Any, Any] | None = None) -> NUTS:
     """NUTS; with an inverse mass matrix, which is then kept."""
     return NUTS(
         lambda keep: program.model(data, settings, keep),
@@ -106,7 +106,7 @@ def complete(posterior: Mapping[str, np.ndarray], settings: Mapping[str, Any], s
 
 def sample(
     data: program.Data, settings: Mapping[str, Any], seed: int, start: Mapping[str, Any] | None = None
-) -> tuple[dict, int]:
+) -> tuple[dict[str, Any], int]:
     """Run NUTS on all rows; chains of shape (chains, draws, ...) and the number of divergences.
 
     Parameters
@@ -257,7 +257,8 @@ def plain(prior: Mapping[str, Any]) -> dict[str, Any]:
 def inputs(folder: Path) -> dict[str, str]:
     """Hashes of what a fit follows from; a record with others is stale."""
     prior, _ = read_prior(folder)
-    code = b"".join(statements(Path(module.__file__)) for module in (program, table))
+    here = Path(__file__).parent
+    code = b"".join(statements(here / f"{module}.py") for module in ("utilization", "utilization_data"))
     return {
         "data_sha256": digest((folder / "data.csv").read_bytes()),
         "settings_sha256": digest(json.dumps(plain(prior), sort_keys=True).encode()),

@@ -177,11 +177,13 @@ def _loss_nodes(
 
 def _normalised(log_weight: np.ndarray) -> np.ndarray:
     weight = np.exp(log_weight - log_weight.max())
-    return weight / weight.sum()
+    found: np.ndarray = weight / weight.sum()
+    return found
 
 
 def _log_goodput(scalar: Mapping[str, np.ndarray], loss: np.ndarray, record: Record) -> np.ndarray:
     """Log goodput as the hours are counted, as in `gpustack_mc.fits.utilization_predict.predict`."""
     loose = (scalar["loose_uniform"] < record.loose) * scalar["record_shift"]
     counted = (scalar["cover_uniform"] >= record.compute_only)[:, None] * loss
-    return np.minimum(loose[:, None] - counted, 0.0)
+    found: np.ndarray = np.minimum(loose[:, None] - counted, 0.0)
+    return found

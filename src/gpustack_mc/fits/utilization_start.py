@@ -39,7 +39,8 @@ def record(data: program.Data, settings: Mapping[str, Any], chains: Mapping[str,
     """
 
     def free(draw: dict[str, Any]) -> dict[str, Any]:
-        return unconstrain_fn(lambda: program.model(data, settings), (), {}, draw)
+        found: dict[str, Any] = unconstrain_fn(lambda: program.model(data, settings), (), {}, draw)
+        return found
 
     with jax.enable_x64(True):
         found = jax.jit(jax.vmap(jax.vmap(free)))(dict(chains))
@@ -58,8 +59,9 @@ def record(data: program.Data, settings: Mapping[str, Any], chains: Mapping[str,
     }
 
 
-def _rounded(values: np.ndarray) -> list:
-    return np.vectorize(lambda value: float(f"{value:.{_DIGITS}g}"))(values).tolist()
+def _rounded(values: np.ndarray) -> list[Any]:
+    found: list[Any] = np.vectorize(lambda value: float(f"{value:.{_DIGITS}g}"))(values).tolist()
+    return found
 
 
 def write(folder: Path, found: Mapping[str, Any]) -> None:
@@ -70,7 +72,8 @@ def write(folder: Path, found: Mapping[str, Any]) -> None:
 
 def read(folder: Path) -> dict[str, Any]:
     """Return the record beside the fit."""
-    return json.loads((folder / FILE).read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return found
 
 
 def resume(found: Mapping[str, Any], data: program.Data) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any]]:

@@ -81,7 +81,8 @@ def _taken(draws: Draws, pick: np.ndarray) -> Draws:
 def loss_log_density(draws: Draws, losses: Sequence[float], options: Mapping[str, Any]) -> np.ndarray:
     """Log density, but for a constant, of known losses in each expanded draw, shape (draws,)."""
     gaps = np.asarray(losses)[:, None] - draws.scalar["loss"]
-    return -0.5 * ((gaps / options["goodput_between_runs_sd"]) ** 2).sum(axis=0)
+    found: np.ndarray = -0.5 * ((gaps / options["goodput_between_runs_sd"]) ** 2).sum(axis=0)
+    return found
 
 
 def tell(
@@ -129,7 +130,7 @@ def tell(
 
 def quality(log_weight: np.ndarray) -> tuple[float, float]:
     """Kish's effective number of draws, and the shape of the tail of their weights (PSIS k-hat)."""
-    from arviz_stats.base import array_stats
+    from arviz_stats.base import array_stats  # type: ignore[attr-defined]  # named in its documentation
 
     weight = np.exp(log_weight - log_weight.max())
     effective = float(weight.sum() ** 2 / (weight**2).sum())
