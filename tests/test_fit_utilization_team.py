@@ -145,3 +145,29 @@ def test_k_hat_is_the_shape_of_the_tail_of_the_weights():
         assert k_hat == pytest.approx(shape, abs=0.3)
         _, of_inverses = utilization_team.quality(-np.log(weights))
         assert of_inverses < 0.1  # bounded by one
+
+
+@pytest.mark.slow
+def test_weights_and_a_new_sampling_say_the_same(fit, options, root):
+    """Bayes' rule with the shipped draws as prior, and NUTS with the runs among the rows of the program."""
+    from gpustack_mc.fits import utilization_start
+    from gpustack_mc.fits.utilization_fit import read_prior, unhealthy
+    from gpustack_mc.fits.utilization_predict import read_draws
+
+    folder = root / "priors" / "utilization"
+    evidence = [Evidence(PLAN | {"params_active": n}, "total", np.log(0.45), run=str(n)) for n in (3e9, 7e9, 3e10)]
+    weighted = tell(fit, options, evidence)
+    assert weighted.k_hat < options["maximal_k_hat"]
+    used = [row for row in read_prior(folder)[1] if row["use"] == "yes"]
+    found = utilization_team.refit(used, evidence, fit["settings"], options, utilization_start.read(folder))
+    assert unhealthy(found.diagnostics) is None
+    sampled = utilization_team.tell(
+        read_draws(found.columns), evidence, [], found.constants, fit["settings"], options, weigh=False
+    )
+    ends = [
+        quantiles(predict(each.draws, [PLAN], fit["constants"], fit["settings"], team=each.team))
+        for each in (weighted, sampled)
+    ]
+    sd = (ends[1][2] - ends[1][0]) / 3.29
+    # A few hundred effective draws: 0.06 of a standard deviation at the median, twice that at the ends; three times.
+    np.testing.assert_allclose(ends[0], ends[1], atol=0.3 * sd)
