@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from scipy.special import ndtr
 
-from gpustack_mc import coupling, efficiency
+from gpustack_mc import comparison_text, coupling, efficiency
 from gpustack_mc.comparing import load_cases, rows_of, run_comparison, variants_of
 from gpustack_mc.comparison import lower, lowest
 from gpustack_mc.coupling import couple
@@ -392,3 +392,17 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_others():
         return json.dumps(done.summary["comparisons"])
 
     assert found(0) == found(0) != found(1)
+
+
+def test_drivers_are_told_by_the_rule_of_a_run():
+    def index(total, half=0.05):
+        return {"S1": total, "S1_interval_90": [total - half, total + half], "ST": total,
+                "ST_interval_90": [total - half, total + half]}  # fmt: skip
+
+    sound, wild, log = {"a": index(0.7), "b": index(0.5)}, {"a": index(4.8, 3.0)}, {"a": index(0.2), "b": index(0.9)}
+    told = comparison_text.drivers_of({"sensitivity_difference": sound, "sensitivity_log_ratio": log})
+    assert told == ("raw", [("a", sound["a"]), ("b", sound["b"])])
+    told = comparison_text.drivers_of({"sensitivity_difference": wild, "sensitivity_log_ratio": log})
+    assert told == ("log", [("b", log["b"]), ("a", log["a"])])
+    constant = {"status": "constant"}
+    assert comparison_text.drivers_of({"sensitivity_difference": constant, "sensitivity_log_ratio": constant})[1] == []
