@@ -4,7 +4,8 @@
     python benchmarks/fuzz.py result command       # these kinds only; the others keep their last results
     python benchmarks/fuzz.py --share 0.01 --seed 3     # a look, which writes nothing
 
-The kinds are in ``hostile.py``, ``hostile_results.py`` and ``hostile_commands.py``. What comes back may be an answer or an `InputError` whose
+The kinds are in ``hostile.py``, ``hostile_results.py`` and ``hostile_commands.py``.
+What comes back may be an answer or an `InputError` whose
 text is one line that names the file, and the line where there is one; any other exception, a crash, ten seconds of
 computing without an answer or a gigabyte of memory is a finding, and so are pages that hold markup of a file, files
 outside of the output folder, and exit codes that are not documented. Every input follows from the seed and its number,
