@@ -4,7 +4,8 @@
     python benchmarks/fuzz.py result command       # these kinds only; the others keep their last results
     python benchmarks/fuzz.py --share 0.01 --seed 3     # a look, which writes nothing
 
-The kinds are in ``hostile.py`` and ``hostile_commands.py``. What comes back may be an answer or an `InputError` whose
+The kinds are in ``hostile.py``, ``hostile_results.py`` and ``hostile_commands.py``.
+What comes back may be an answer or an `InputError` whose
 text is one line that names the file, and the line where there is one; any other exception, a crash, ten seconds of
 computing without an answer or a gigabyte of memory is a finding, and so are pages that hold markup of a file, files
 outside of the output folder, and exit codes that are not documented. Every input follows from the seed and its number,
@@ -30,6 +31,7 @@ from typing import Any
 
 import hostile
 import hostile_commands
+import hostile_results
 import numpy as np
 
 RESULT = hostile.ROOT / "reports" / "validation" / "fuzz.json"
@@ -39,7 +41,7 @@ KINDS: dict[str, tuple[Callable, int]] = {
     "table": (hostile.tables, 64_000),
     "sweep": (hostile.sweeps, 12_000),
     "sweep folder": (hostile.kept_sweeps, 500),
-    "result": (hostile.results, 1_500),
+    "result": (hostile_results.results, 1_500),
     "pack": (hostile.packs, 1_500),
     "journal": (hostile.journals, 5_000),
     "command": (hostile_commands.commands, 1_500),
