@@ -115,7 +115,7 @@ def run(function: Callable[..., Any], static: tuple[Any, ...], *arrays: Any) -> 
         with _lock:
             if key not in _memory:
                 called = functools.partial(function, *static)
-                if devices:
+                if devices and division:
                     auto = (jax.sharding.AxisType.Auto,)
                     mesh = jax.make_mesh((len(devices),), _axes(division), auto, devices=devices)
                     inside, outside = division

@@ -132,4 +132,5 @@ def error(by_replicate: np.ndarray) -> np.ndarray:
     """
     if len(by_replicate) == 1:
         return np.full(by_replicate.shape[1:], np.nan)
-    return by_replicate.std(axis=0, ddof=1) / len(by_replicate) ** (1 / 3)
+    found: np.ndarray = by_replicate.std(axis=0, ddof=1) / len(by_replicate) ** (1 / 3)
+    return found

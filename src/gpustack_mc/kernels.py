@@ -9,7 +9,7 @@ computed again for every output that uses them, 20 times slower in all. And sums
 over a row is a chain of additions that wait for each other.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 from jax import lax
@@ -243,7 +243,7 @@ def _weighted(a: Any, b: Any, changes: Any, weight: Any) -> tuple[sobol.Variance
     base = pair.reshape(2, len(a), -1)
     swap = blocks.reshape(len(changes), 3, len(a), -1)
     count = jnp.concatenate([jnp.full(1, a.shape[-1]), weight.sum(-1, dtype=int)])
-    return sobol.VarianceSums(*base, 0, count), sobol.SwapSums(swap[:, 0], swap[:, 1], swap[:, 2], 0)
+    return sobol.VarianceSums(base[0], base[1], 0, count), sobol.SwapSums(swap[:, 0], swap[:, 1], swap[:, 2], 0)
 
 
 def _usable(sums: Any, largest: str) -> Any:
@@ -313,7 +313,7 @@ _DIVISIONS: dict[Any, tuple[Any, Any]] = {
     propagate_cells: ((_WHOLE, _WHOLE, _CELLS), _POINTS),
     analyse: (
         (_WHOLE, _WHOLE, _CELLS, _CELLS, _WHOLE, _CHUNKS),
-        PickFreeze(_POINTS, _CHUNKS, _CHUNKS, _CHUNKS, _CHUNKS),
+        PickFreeze(*cast(Any, (_POINTS, _CHUNKS, _CHUNKS, _CHUNKS, _CHUNKS))),
     ),
     count: ((_WHOLE, _WHOLE, _CELLS, _WHOLE), Counted(_CHUNKS, _CHUNKS, _POINTS, _CHUNKS)),
 }

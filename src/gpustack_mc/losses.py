@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpustack_mc import design, metering, priors
+from gpustack_mc.arrays import Real
 from gpustack_mc.priors import Marginal
 from gpustack_mc.quantities import DIMENSION
 
@@ -170,9 +171,11 @@ def prior_points(marginals: Mapping[str, Marginal], count: float) -> Prior:
     }
     rate, saving = value["interruption_rate"], value["checkpoint_save_time"]
     with jax.enable_x64(True):
-        interval = value.get("checkpoint_interval")
-        if interval is None:
-            interval = failures.best_checkpoint_interval(count, rate, saving)
+        interval: Real = (
+            value["checkpoint_interval"]
+            if "checkpoint_interval" in value
+            else failures.best_checkpoint_interval(count, rate, saving)
+        )
         restart, other = value["restart_time"], value["unexplained_loss"]
         goodput = np.asarray(failures.expected_goodput(count, rate, interval, saving, restart, other))
         undone = np.asarray(failures.lost_work_share(count, rate, interval, saving, restart, other))
@@ -272,5 +275,5 @@ def _inputs(
 
 
 def _normalised(log_weight: np.ndarray) -> np.ndarray:
-    weight = np.exp(log_weight - log_weight.max())
+    weight: np.ndarray = np.exp(log_weight - log_weight.max())
     return weight / weight.sum()

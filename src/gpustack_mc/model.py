@@ -148,7 +148,8 @@ def _best(values: Values, *, interruption_rate: Real, checkpoint_save_time: Real
 def _checkpointed(phases: Sequence[Values], intervals: Sequence[Real], *, interruption_rate: Real,
                   checkpoint_save_time: Real, restart_time: Real, unexplained_loss: Real,
                   **inputs: Real) -> dict[str, Real]:  # fmt: skip
-    complete, shares, hours = [], [], []
+    complete: list[Values] = []
+    shares, hours = [], []
     # Weights alone: power, which `phase` needs too, does not change hours.
     no_power = dict.fromkeys(("tdp", "gpu_power_fraction", "host_power", "pue"), 0.0)
     for values, interval in zip(phases, intervals, strict=True):
@@ -165,7 +166,7 @@ def _checkpointed(phases: Sequence[Values], intervals: Sequence[Real], *, interr
             "best_checkpoint_interval": failures.best_checkpoint_interval(*failing, checkpoint_save_time),
         })  # fmt: skip
         complete.append({**values, "goodput": shares[-1]["expected_goodput"]})
-        hours.append(phase(**no_power | complete[-1])["accelerator_hours"])
+        hours.append(phase(**no_power | dict(complete[-1]))["accelerator_hours"])
     weights = [part / sum(hours) for part in hours]
     averages = {name: sum(part[name] * w for part, w in zip(shares, weights, strict=True)) for name in shares[0]}
     return run(complete, interruption_rate=interruption_rate, **inputs) | averages

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpustack_mc import sobol
+from gpustack_mc.arrays import Floats
 from gpustack_mc.coupling import Coupling, couple, identity
 from gpustack_mc.design import DIMENSION_LIMIT, Design, points
 from gpustack_mc.problem import Problem

@@ -110,7 +110,7 @@ def correlation(items: Sequence[Input]) -> np.ndarray | None:
     both = np.minimum(years[:, None], years[None, :])
     covariance = of_provider + known["mean_sd"] ** 2 * np.outer(years, years) + known["year_sd"] ** 2 * both
     variance = of_provider + own
-    found = covariance / np.sqrt(np.outer(variance, variance))
+    found: np.ndarray = covariance / np.sqrt(np.outer(variance, variance))
     # Two starts a day apart are one price to any digits.
     return found * (1 - 1e-9) + 1e-9 * np.eye(len(items))
 

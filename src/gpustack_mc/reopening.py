@@ -27,13 +27,20 @@ SUFFIX = ".nc"
 MOST_BYTES = 10**9
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _GROUPS = ("prior", "prior_predictive", "constant_data", "statistics")
-_TEXTS = ("name", "description", "ownership", "design", "scenario", "scenario_sha256")
+_TEXTS: tuple[str, ...] = ("name", "description", "ownership", "design", "scenario", "scenario_sha256")
 _NUMBERS = ("seed", "samples", "replicates", "draws")
 _MAPPINGS = ("versions", "basis", "questions", "published")
 # What every scenario states.
 _STATED = {"params", "tokens", "accelerator_count", "peak_flop_per_s"}
 # What older files and those of other programs may lack.
-_OPTIONAL_TEXTS = ("scenario_file", "pack_sha256", "priors_sha256", "platform", "precision", "created_at")
+_OPTIONAL_TEXTS: tuple[str, ...] = (
+    "scenario_file",
+    "pack_sha256",
+    "priors_sha256",
+    "platform",
+    "precision",
+    "created_at",
+)
 _OPTIONAL_TEXTS += ("creation_library_version",)
 _OPTIONAL_LISTS = ("overrides", "conditioned_on")
 _BASIS = ("carbon_accounting", "carbon_basis")
@@ -241,11 +248,11 @@ def _missing_variable(tree: xr.DataTree) -> str:
         if name not in tree["prior_predictive"].data_vars:
             return f"the output {name}"
     for group in ("prior_predictive", "prior"):
-        for name, variable in tree[group].data_vars.items():
+        for key, variable in tree[group].data_vars.items():
             if not _is_draws(tree, variable):
-                return f"draws of {_short(name)}"
+                return f"draws of {_short(key)}"
             if not _is_described(variable):
-                return f"the unit and meaning of {_short(name)}"
+                return f"the unit and meaning of {_short(key)}"
     for group in ("prior", "constant_data"):
         for key, variable in tree[group].data_vars.items():
             if str(key).partition("@")[0] not in BY_NAME:

@@ -104,8 +104,8 @@ def observe(
     often = float(priors.quantiles(known["interruption_rate"], [0.5])[0])
     rate = _rate(reader, seen, known["interruption_rate"])
     known["interruption_rate"] = rate.marginal
-    notes = () if rate.surprise <= _SURPRISE else (
-        f"the {formatting.plural(int(seen.interruptions), 'interruption')} so far are {rate.surprise:.1f} standard "
+    notes: tuple[str, ...] = () if rate.surprise <= _SURPRISE else (
+        f"the {formatting.plural(int(seen.interruptions or 0), 'interruption')} so far are {rate.surprise:.1f} standard "
         "deviations from what the rate leads to expect",
     )  # fmt: skip
     before = predict()
@@ -157,7 +157,7 @@ def _by_failures(
     settings = catalog.observed_settings()
     apart = seen.speed_utilization is not None and seen.goodput is not None
     progress = losses.Progress(
-        seen.hours, -float(np.log(seen.goodput)) if apart else None, float(np.log(seen.utilization))
+        seen.hours, -float(np.log(seen.goodput)) if apart and seen.goodput else None, float(np.log(seen.utilization))
     )
     found = losses.rest_of_run(
         points, {**known, "mfu": told.mfu}, progress, change_sd=settings["loss_change"],

@@ -301,10 +301,8 @@ class Sampler:
         if not self.resamples:
             return found
         # Resamples after the chunks, as the sums of several replicates have them.
-        base, swap = (
-            type(sums)(*(np.moveaxis(part, -1, 1) if part.ndim > 2 else part for part in sums))
-            for sums in (found.base, found.swap)
-        )
+        base = sobol.VarianceSums(*map(_resamples_after_chunks, found.base))
+        swap = sobol.SwapSums(*map(_resamples_after_chunks, found.swap))
         return found._replace(base=base, swap=swap, centre=found.centre[:, None], scale=found.scale[:, None])
 
     def weights(self, replicate: int, start: int, cells: kernels.Cells) -> np.ndarray | None:
@@ -317,22 +315,25 @@ class Sampler:
             return None
         shape = (cells.bases.shape[1], self.resamples, cells.run.shape[1])
         random = np.random.default_rng([self.design.seed, _BOOTSTRAP, replicate, start])
-        return _POISSON[random.integers(0, len(_POISSON), shape, np.uint16)]
+        found: np.ndarray = _POISSON[random.integers(0, len(_POISSON), shape, np.uint16)]
+        return found
 
     def add_sums(self, replicate: int, found: kernels.PickFreeze) -> None:
         """Add the sums of all chunks to those of the replicate, which count from the centre of its first chunk."""
         centre, scale = found.centre.astype(float), found.scale.astype(float)
         known = self.sums[replicate]
         to = known[0] if known else centre.reshape(-1, centre.shape[-1])[0]
-        new = (sobol.added_up([part]) for part in sobol.recentred(found.base, found.swap, centre, scale, to))
-        self.sums[replicate] = (to, *(map(sobol.add_sums, known[1:], new) if known else new))
+        base, swap = sobol.recentred(found.base, found.swap, centre, scale, to)
+        base, swap = sobol.added_up([base]), sobol.added_up([swap])
+        if known:
+            base, swap = sobol.add_sums(known[1], base), sobol.add_sums(known[2], swap)
+        self.sums[replicate] = (to, base, swap)
 
     def indices(self) -> Sensitivity:
         """Indices of outputs and of their logarithms, from the sums of all replicates."""
         names = tuple("+".join(block) for block in self.blocks)
-        return Sensitivity(
-            names, *self.scales(), samples=self.analysed * self.design.replicates, resamples=self.resamples
-        )
+        raw, log = self.scales()
+        return Sensitivity(names, raw, log, self.analysed * self.design.replicates, self.resamples)
 
     def scales(self) -> list[sobol.Indices]:
         """Indices of the outputs, and of their logarithms where these are wanted."""
@@ -391,3 +392,7 @@ def chunks_of(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
     """Yield start and stop of pieces of at most a size."""
     for first in range(start, stop, size):
         yield first, min(first + size, stop)
+
+
+def _resamples_after_chunks(part: np.ndarray) -> np.ndarray:
+    return np.moveaxis(part, -1, 1) if part.ndim > 2 else part

@@ -324,10 +324,11 @@ def bootstrapped(base: VarianceSums, swap: SwapSums, mass: float = 0.90, **limit
     are several times too wide. In the sums resamples are the axis after that of the replicates, and the first one is
     the sample itself.
     """
-    sums = [type(part)(*map(np.asarray, part)) for part in (base, swap)]
-    found = indices(*(type(part)(*(each[:, 0] for each in part)) for part in sums), mass, **limits)
+    base, swap = VarianceSums(*map(np.asarray, base)), SwapSums(*map(np.asarray, swap))
+    sample = VarianceSums(*(part[:, 0] for part in base)), SwapSums(*(part[:, 0] for part in swap))
+    found = indices(*sample, mass, **limits)
     with np.errstate(divide="ignore", invalid="ignore"):
-        first, total, _ = _estimates(*map(_together, sums))
+        first, total, _ = _estimates(_together(base), _together(swap))
     tails = (0.5 - mass / 2, 0.5 + mass / 2)
     lows, highs = np.where(np.isnan(found.first), np.nan, np.quantile([first[1:], total[1:]], tails, axis=1))
     status = tuple("ok" if known == "one replicate" else known for known in found.status)

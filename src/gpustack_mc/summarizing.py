@@ -379,7 +379,9 @@ def _running_lines(summary: dict[str, Any], ownership: str, style: Style, width:
     found = summary["running"]
     if found is None:
         return []
-    rows: list[tuple[str, ...]] = [("of which", "spent so far", "remaining, median", f"90% {hdi.NAMES[summary['interval']]}")]
+    rows: list[tuple[str, ...]] = [
+        ("of which", "spent so far", "remaining, median", f"90% {hdi.NAMES[summary['interval']]}")
+    ]
     for name in _rows(summary, ownership):
         if name not in found["remaining"]:
             continue

@@ -211,7 +211,7 @@ class Engine:
         return self._kept(self.points, (plan, group, block),
                           lambda: sweep_model.points_of(plan, kernels, self.cube(plan, group, block)))  # fmt: skip
 
-    def _kept(self, known: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    def _kept[Made](self, known: dict[Any, Made], key: Any, make: Callable[[], Made]) -> Made:
         """Return what was made for a key; only so many are kept, because each takes megabytes."""
         with self.making:
             if key not in known:
@@ -256,8 +256,8 @@ class Engine:
         plan, group = work.plan, work.group
         blocks = _blocks(group, plan)
         masks = np.array([[key in keys for key in plan.varying] for keys in blocks.values()])
-        points = (self.points_of(plan, group, block) for block in (0, 1))
-        sums = sweep_model.analyse(plan, work.arrays, *points, masks, self.settings.design.replicates)
+        a, b = (self.points_of(plan, group, block) for block in (0, 1))
+        sums = sweep_model.analyse(plan, work.arrays, a, b, masks, self.settings.design.replicates)
         found = []
         for k in range(len(work.places)):
             base = sobol.VarianceSums(*(np.asarray(part)[k] for part in sums.base))

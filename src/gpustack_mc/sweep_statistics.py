@@ -112,7 +112,10 @@ class Summarizer:
         slopes = (stop - start) / factor * count / (ends[1] - ends[0])
         return values, slopes, self._shares_up_to(keys, first, (row, column, drawn), place, wanted, values)
 
-    def _shares_up_to(self, keys, first, near, place, wanted, values) -> np.ndarray:
+    def _shares_up_to(
+        self, keys: np.ndarray, first: np.ndarray, near: tuple[np.ndarray, np.ndarray, np.ndarray], place: np.ndarray,
+        wanted: np.ndarray, values: np.ndarray,
+    ) -> np.ndarray:  # fmt: skip
         """Return the share of the draws of each replicate up to each quantile, (rows, quantiles, replicates)."""
         row, column, drawn = near
         length = self.samples // self.replicates
@@ -154,4 +157,5 @@ def _from_keys(keys: np.ndarray, low: np.ndarray, shift: np.ndarray) -> np.ndarr
     """Return the draws that keys stand for, to within a step."""
     bits = (keys.astype(np.uint32) << shift[:, None]) + low[:, None]
     bits = np.where(bits >= _SIGN, bits ^ _SIGN, ~bits)
-    return bits.view(np.float32).astype(float)
+    draws: np.ndarray = bits.view(np.float32).astype(float)
+    return draws

@@ -230,7 +230,7 @@ def from_tallies(
     shift = sum(tally.linear for tally in tallies) / n
     square = sum(tally.square for tally in tallies)
     by_mean = np.stack([grid.centre + grid.spread * tally.linear / tally.n for tally in tallies])
-    counts = sum(tally.counts.astype(np.int64) for tally in tallies)
+    counts = np.asarray(sum(tally.counts.astype(np.int64) for tally in tallies))
 
     def both(inputs: np.ndarray, binned: Callable[[np.ndarray, Grid], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return a summary of all variables over all replicates, and of each replicate."""

@@ -144,7 +144,7 @@ def misses(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _lines(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for quantity, by_scheme in result["priors"].items():
         for scheme, entry in by_scheme.items():
             plain = entry["baseline"]

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from arviz_stats.base import array_stats
+from arviz_stats.base.array import array_stats
 
 from gpustack_mc.fits import hierarchy
 from gpustack_mc.fits.hierarchy import Arrays, Posterior, Problem
@@ -137,4 +137,5 @@ def _new(data: Arrays, posterior: Posterior, rows: np.ndarray) -> tuple[np.ndarr
 def _log_density(y: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     gap = y - mean
     _, determinant = np.linalg.slogdet(2 * np.pi * covariance)
-    return -0.5 * (np.einsum("si,si->s", gap, np.linalg.solve(covariance, gap[..., None])[..., 0]) + determinant)
+    square: np.ndarray = np.einsum("si,si->s", gap, np.linalg.solve(covariance, gap[..., None])[..., 0])
+    return -0.5 * (square + determinant)
