@@ -276,4 +276,5 @@ def _inputs(
 
 def _normalised(log_weight: np.ndarray) -> np.ndarray:
     weight: np.ndarray = np.exp(log_weight - log_weight.max())
-    return weight / weight.sum()
+    weight /= weight.sum()
+    return weight

@@ -105,8 +105,8 @@ def observe(
     rate = _rate(reader, seen, known["interruption_rate"])
     known["interruption_rate"] = rate.marginal
     notes: tuple[str, ...] = () if rate.surprise <= _SURPRISE else (
-        f"the {formatting.plural(int(seen.interruptions or 0), 'interruption')} so far are {rate.surprise:.1f} standard "
-        "deviations from what the rate leads to expect",
+        f"the {formatting.plural(int(seen.interruptions or 0), 'interruption')} so far are {rate.surprise:.1f} "
+        "standard deviations from what the rate leads to expect",
     )  # fmt: skip
     before = predict()
     if file.reliability is None:

@@ -138,4 +138,5 @@ def _log_density(y: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.
     gap = y - mean
     _, determinant = np.linalg.slogdet(2 * np.pi * covariance)
     square: np.ndarray = np.einsum("si,si->s", gap, np.linalg.solve(covariance, gap[..., None])[..., 0])
-    return -0.5 * (square + determinant)
+    found: np.ndarray = -0.5 * (square + determinant)
+    return found
