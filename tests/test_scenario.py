@@ -265,7 +265,7 @@ def test_bad_overrides_name_themselves(load, override, message):
     with pytest.raises(InputError) as caught:
         load("", override)
     shown = "".join(c if c.isprintable() else "?" for c in override)
-    assert str(caught.value).startswith(f"--set {shown[:80]}")
+    assert str(caught.value).startswith(f"--set {shown[:75]}")
     assert len(str(caught.value)) < 500
     assert message in str(caught.value)
 
