@@ -1,5 +1,6 @@
 """Shared fixtures and settings."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ from hypothesis import settings
 # Timings are never a test gate, and a failure must come back when the suite is run again.
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
+
+# Text is laid out alike whatever the terminal that the tests are run from, and in the workers of xdist.
+os.environ["COLUMNS"] = "100"
 
 ROOT = Path(__file__).parents[1]
 # Each worker runs whole files, as fixtures are made once a file; long ones first, so that all workers end together.

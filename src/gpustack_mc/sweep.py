@@ -120,6 +120,10 @@ def _kept(record: Path) -> Done:
     """Tell a sweep that is done from its record, which anyone may have changed since."""
     try:
         summary = json.loads(record.read_text(encoding="utf-8"))
+        # Also what the text of a short sweep leaves out: `--json` has it.
+        sweep_text.text({key: value for key, value in summary.items() if key != "each"})
+        if len(summary["skipped"]) > summary["skipped_count"]:
+            raise ValueError("more is listed than was skipped")
         return Done(summary, sweep_text.text(summary))
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         fix = "Remove this folder, or choose another with --out, and run the sweep again."
