@@ -48,15 +48,20 @@ class Folder:
         self.temporary.cleanup()
 
     def output_of(self, command: str) -> str:
-        """Run one quoted command and return what it prints; `| head -N` and `| tail -N` keep N of its lines."""
+        """Run one quoted command and return what it prints.
+
+        `| head -N` and `| tail -N` keep N of its lines, `| grep WORD` those with a word.
+        """
         command, _, cut = command.partition(" | ")
         if command not in self.printed:
             self.printed[command] = self.run(command)
         if not cut:
             return self.printed[command]
-        end, number = cut.split(" -")
-        kept = slice(int(number)) if end == "head" else slice(-int(number), None)
-        return "".join(self.printed[command].splitlines(keepends=True)[kept])
+        lines = self.printed[command].splitlines(keepends=True)
+        end, _, what = cut.partition(" ")
+        if end == "grep":
+            return "".join(line for line in lines if what in line)
+        return "".join(lines[: int(what[1:])] if end == "head" else lines[-int(what[1:]) :])
 
     def run(self, command: str) -> str:
         """Run one command in a process of its own and return what it prints."""
