@@ -23,7 +23,7 @@ from gpustack_mc.fits.members import Member
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "reports" / "validation"
-REPLICATIONS = {"hierarchy": 200, "utilization": 64}  # of the latter, each takes several seconds
+REPLICATIONS = {"hierarchy": 200, "utilization": 100}
 
 
 def small() -> tuple[Problem, Member]:

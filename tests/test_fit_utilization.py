@@ -316,9 +316,9 @@ def test_a_known_truth_is_recovered(shipped):
     data = program.prepare(rows, settings)
     value, drawn = calibrating.simulated(data, settings, jax.random.key(11))
     with jax.enable_x64(True):
-        chain = calibrating.chain(data, settings, 300, 200)
-        chain.run(jax.random.key(0), drawn.log_u, drawn.log_mfu, drawn.loss)
-        found = {name: np.asarray(sampled) for name, sampled in chain.get_samples().items()}
+        run = calibrating.sampler(data, settings, 300, 200)
+        found = run(jax.random.key(0), (drawn.log_u, drawn.log_mfu, drawn.loss), None)
+        found = {name: np.asarray(sampled) for name, sampled in found.items()}
     for name in (*calibrating.SCALARS, "beta"):
         z = (value[name] - found[name].mean(axis=0)) / found[name].std(axis=0)
         # 27 values; beyond 4.5 posterior sds is one in 10^4 even with the noise of 200 draws and some skewness

@@ -11,7 +11,7 @@ References
 Talts et al. (2018), Validating Bayesian inference algorithms with simulation-based calibration, arXiv:1804.06788.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,21 +60,36 @@ def model_of(data: program.Data, settings: Mapping[str, Any]) -> Any:
     return model
 
 
-def chain(
+def sampler(
     data: program.Data, settings: Mapping[str, Any], warmup: int, samples: int, start: Mapping[str, Any] | None = None
-) -> MCMC:
-    """One chain whose arguments are what is drawn; with `start`, on the scales that the shipped fit found."""
-    inverse_mass = utilization_start.resume(start, data)[0] if start else None
+) -> Callable[[Any, Sequence[Any], Mapping[str, Any] | None], dict[str, Any]]:
+    """Function of a key, of what is drawn and of the values to start from, which runs one chain.
+
+    With `start`, the chain moves on the scales that the shipped fit found.
+
+    It is compiled once: `MCMC.run` by itself compiles its loop anew whenever it is called, which takes longer than the
+    steps do and fills the memory maps of the process.
+    """
+    model = model_of(data, settings)
     kernel = NUTS(
-        model_of(data, settings), target_accept_prob=settings["target_accept"], dense_mass=utilization_start.DENSE,
-        inverse_mass_matrix=inverse_mass, adapt_mass_matrix=start is None,
+        model, target_accept_prob=settings["target_accept"], dense_mass=utilization_start.DENSE,
+        inverse_mass_matrix=utilization_start.resume(start, data)[0] if start else None,
+        adapt_mass_matrix=start is None,
     )  # fmt: skip
-    return MCMC(kernel, num_warmup=warmup, num_samples=samples, progress_bar=False, jit_model_args=True)
+
+    @jax.jit
+    def run(key: Any, args: Sequence[Any], latent: Mapping[str, Any] | None) -> dict[str, Any]:
+        chain = MCMC(kernel, num_warmup=warmup, num_samples=samples, progress_bar=False)
+        chain.run(key, *args, init_params=unconstrain_fn(model, args, {}, latent) if latent else None)
+        found: dict[str, Any] = chain.get_samples()
+        return found
+
+    return run
 
 
 def ranks(
     rows: Sequence[table.Row], settings: Mapping[str, Any], start: Mapping[str, Any], replications: Sequence[int], *,
-    warmup: int = 60, samples: int = 160, thin: int = 8,
+    warmup: int = 60, samples: int = 320, thin: int = 8,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Share of posterior draws below the truth, for scalars, coefficients, and a new run.
 
@@ -94,8 +109,9 @@ def ranks(
     dict of str to ndarray, shape (replications,)
     """
     data = program.prepare(rows, settings)
-    run = chain(data, settings, warmup, samples, start)
     model = model_of(data, settings)
+    with jax.enable_x64(True):
+        run = sampler(data, settings, warmup, samples, start)
     lines: list[dict[str, float]] = []
     for replication in replications:
         first, second = jax.random.split(jax.random.key(replication))
@@ -103,8 +119,8 @@ def ranks(
         args = (drawn.log_u, drawn.log_mfu, drawn.loss)
         with jax.enable_x64(True):
             latent = {name: truth[name] for name in _latent(model, drawn)}
-            run.run(second, *args, init_params=unconstrain_fn(model, args, {}, latent))
-            draws = {name: np.asarray(value)[thin - 1 :: thin] for name, value in run.get_samples().items()}
+            found = run(second, args, latent)
+        draws = {name: np.asarray(value)[thin - 1 :: thin] for name, value in found.items()}
         rng = np.random.default_rng(replication)
         lines.append(_ranks(truth, draws, partial(_new_run, data, settings, rng), rng))
     return {name: np.array([line[name] for line in lines]) for name in lines[0]}
