@@ -74,7 +74,7 @@ def test_rounding_of_another_machine_is_no_difference(changed, tmp_path):
 
 def test_what_has_changed_since_is_named(changed, tmp_path):
     def older(tree):
-        tree.attrs["versions"] = json.dumps(json.loads(tree.attrs["versions"]) | {"jax": "0.8.0"})
+        tree.attrs["versions"] = json.dumps(json.loads(tree.attrs["versions"]) | {"jax": "0.1.0"})
         tree.attrs["priors_sha256"] = "0" * 64
 
     done = reproduce(altered(changed[0], tmp_path / "older.nc", older))
