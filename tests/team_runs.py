@@ -1,4 +1,8 @@
-"""A team's table of runs, the run it plans next, and the inputs that the table tells of."""
+"""A team's table of runs, the run it plans next, and the inputs that the table tells of; fixtures made of them."""
+
+import pytest
+
+from gpustack_mc import calibration
 
 RUNS = """\
 run_id,params_active,tokens,accelerator,n_accelerators,accelerator_hours,mfu,mfu_convention,goodput,mean_gpu_power_w,\
@@ -17,3 +21,31 @@ site: {region: US-TX}
 date: 2025
 """
 MOVED = ("mfu", "goodput", "gpu_power_fraction", "host_power", "pue", "electricity_price", "rental_price")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("calibration")
+
+
+@pytest.fixture(scope="module")
+def table(folder):
+    path = folder / "my_runs.csv"
+    path.write_text(RUNS, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def result(table):
+    return calibration.calibrate(table)
+
+
+@pytest.fixture(scope="module")
+def made(result, folder):
+    calibration.write(result, folder / "my-priors")
+    return folder / "my-priors"
+
+
+@pytest.fixture
+def plan(scenario_file):
+    return scenario_file(PLAN)

@@ -1,12 +1,15 @@
 """The command calibrate: what moved, packs, gates, surprises, and scenarios that use a pack."""
 
+# Fixtures are imported, and then named by arguments.
+# ruff: noqa: F401, F811
+
 import json
 import time
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from team_runs import MOVED, PLAN, RUNS
+from team_runs import MOVED, RUNS, folder, made, plan, result, table
 
 from gpustack_mc import (
     calibration,
@@ -23,34 +26,6 @@ from gpustack_mc.efficiency import draws
 from gpustack_mc.errors import GpustackError, InputError
 from gpustack_mc.fits.utilization_predict import Evidence
 from gpustack_mc.scenario import load_scenario
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("calibration")
-
-
-@pytest.fixture(scope="module")
-def table(folder):
-    path = folder / "my_runs.csv"
-    path.write_text(RUNS, encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def result(table):
-    return calibration.calibrate(table)
-
-
-@pytest.fixture(scope="module")
-def made(result, folder):
-    calibration.write(result, folder / "my-priors")
-    return folder / "my-priors"
-
-
-@pytest.fixture
-def plan(scenario_file):
-    return scenario_file(PLAN)
 
 
 def invoke(*arguments):

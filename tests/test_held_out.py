@@ -27,7 +27,7 @@ def test_rows_given_all_others_are_those_of_effects_without_them():
     problem = two_levels()
     s = spreads(problem, 1)
     fold = [0, 1, 2]
-    found = held_out.predict(problem, [fold], posterior_of(problem, s))
+    found = held_out.predict(problem, [fold], posterior_of(problem, s), maximal_k_hat=0.7)
     rest = problem._replace(rows=problem.rows[3:])
     without = posterior_of(rest, s)
     data = hierarchy.arrays(problem)
@@ -47,7 +47,7 @@ def test_weights_are_those_of_bayes_rule():
         {"a": hierarchy.half_normal(1.0)},
     )  # fmt: skip
     s = np.array([[1.0], [2.0]])
-    found = held_out.predict(problem, [[1]], posterior_of(problem, s)).mixture
+    found = held_out.predict(problem, [[1]], posterior_of(problem, s), maximal_k_hat=0.7).mixture
     inverse = 1 / stats.norm.pdf(2.0, scale=s[:, 0])
     # Two weights have no tail that could be smoothed.
     np.testing.assert_allclose(found.weights[1], inverse / inverse.sum())

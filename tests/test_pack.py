@@ -1,44 +1,19 @@
 """Prior packs: plain files with hashes, and what becomes of those that somebody changed."""
 
+# Fixtures are imported, and then named by arguments.
+# ruff: noqa: F401, F811
+
 import hashlib
 import json
 import os
 import shutil
 
 import pytest
-from team_runs import MOVED, PLAN, RUNS
+from team_runs import MOVED, folder, made, plan, result, table
 
 from gpustack_mc import calibration, calibration_figures, pack
 from gpustack_mc.errors import InputError
 from gpustack_mc.scenario import load_scenario
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("calibration")
-
-
-@pytest.fixture(scope="module")
-def table(folder):
-    path = folder / "my_runs.csv"
-    path.write_text(RUNS, encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def result(table):
-    return calibration.calibrate(table)
-
-
-@pytest.fixture(scope="module")
-def made(result, folder):
-    calibration.write(result, folder / "my-priors")
-    return folder / "my-priors"
-
-
-@pytest.fixture
-def plan(scenario_file):
-    return scenario_file(PLAN)
 
 
 def test_a_pack_is_plain_files_with_hashes(made, table):

@@ -265,7 +265,8 @@ def test_bad_overrides_name_themselves(load, override, message):
     with pytest.raises(InputError) as caught:
         load("", override)
     shown = "".join(c if c.isprintable() else "?" for c in override)
-    assert str(caught.value).startswith(f"--set {shown[:75]}")
+    cut = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    assert str(caught.value).startswith(f"--set {cut}")
     assert len(str(caught.value)) < 500
     assert message in str(caught.value)
 

@@ -100,6 +100,23 @@ def test_every_scenario_has_the_numbers_of_a_single_run(done, number):
         np.testing.assert_allclose(error, answer["monte_carlo_error"] or 0.0, rtol=1e-12)
 
 
+def test_a_question_is_answered_for_the_scenarios_that_ask_it(spec, tmp_path):
+    axes = "schema_version: 1\nbase: nanochat\naxes:\n  questions: [{budget: 100 USD}, {deadline: 0.2 d}]\n"
+    run(spec(axes), tmp_path / "out")
+    with xr.open_dataset(tmp_path / "out" / "sweep.nc") as dataset:
+        found = dataset["probability"].load()
+    for number, (asked, other, override) in enumerate([
+        ("budget_rented", "deadline", "questions={budget: 100 USD}"),
+        ("deadline", "budget_rented", "questions={deadline: 0.2 d}"),
+    ]):  # fmt: skip
+        tree = to_datatree(simulate(load_scenario("nanochat", [override]), make_design(256, seed=1)))
+        answer = answering.answers(tree)[asked]["probability"]
+        assert 0 < answer < 1
+        # The MFU of a sweep is a table, which may put one draw in 256 on the other side.
+        assert found[number].sel(question=asked).item() == pytest.approx(answer, abs=1.5 / 256)
+        assert np.isnan(found[number].sel(question=other).item())
+
+
 def test_errors_of_quantiles_are_those_of_replicates():
     """Against the spread of the quantiles of many independent samples, which is their true error."""
     generator = np.random.default_rng(5)

@@ -11,13 +11,14 @@ import numpy as np
 from gpustack_mc import conditions, formatting, hdi
 from gpustack_mc.arrays import Chance, Result
 from gpustack_mc.conditions import Gate
+from gpustack_mc.design import REPLICATES
 from gpustack_mc.problem import QUESTIONS, Condition, Term
 from gpustack_mc.quantities import BY_NAME
 from gpustack_mc.sobol import replicate_error, t_quantile
 
-# Half of a 90% interval, in standard errors that come from the 16 replicates of a design: those of a normal
-# distribution would hold 88%.
-WITHIN = t_quantile(16, 0.90)
+# Half of a 90% interval, in standard errors that come from the replicates of a design: those of a normal distribution
+# would hold 88%.
+WITHIN = t_quantile(REPLICATES, 0.90)
 
 
 def answers(tree: Result) -> dict[str, Any]:

@@ -29,6 +29,9 @@ import numpy as np
 Method = Literal["sobol", "lhs", "random"]
 Block = Literal[0, 1]
 
+REPLICATES = 16
+"""Independent scrambles of a design, from whose spread Monte Carlo errors follow."""
+
 DIMENSION_LIMIT = 512
 """Inputs have dimension numbers below this.
 
@@ -84,7 +87,7 @@ class Design(NamedTuple):
         return self.samples // self.replicates
 
 
-def make_design(samples: int, method: Method = "sobol", seed: int = 0, replicates: int = 16) -> Design:
+def make_design(samples: int, method: Method = "sobol", seed: int = 0, replicates: int = REPLICATES) -> Design:
     """Choose the number of points and replicates.
 
     Fewer samples than ``replicates`` make as many replicates as samples, of one point each: that is plain Monte Carlo,

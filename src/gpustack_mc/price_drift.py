@@ -10,6 +10,7 @@ The spread between providers stays what it is. Over a lease of :math:`T` years t
 """
 
 import datetime
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from gpustack_mc.problem import Input, Source
 _DAYS_PER_YEAR = constants.HOURS_PER_YEAR / constants.HOURS_PER_DAY
 # A month ahead is within the spread of days on which prices were read.
 _LEAST_YEARS = 1 / 12
-_Z95 = 1.6448536269514722
+_Z95 = statistics.NormalDist().inv_cdf(0.95)
 _NODES = 521
 
 
@@ -63,7 +64,8 @@ def rate(years: float) -> tuple[float, float]:
 
 def carried(item: Input, years: float) -> Input:
     """Return the rental price as it is some years after the newest ones were read; it says so."""
-    newest = catalog.price_drift_settings()["reference"]
+    known = catalog.price_drift_settings()
+    newest = known["reference"]
     # Prices of an earlier year, which a scenario with a date asked for, are not those that are carried.
     if years <= 0 or item.where.get("year", newest[:4]) != newest[:4]:
         return item
@@ -73,7 +75,8 @@ def carried(item: Input, years: float) -> Input:
         f"{item.prior}, carried {formatting.number(years, 2)} years beyond {newest} by {low:+.0%} to {high:+.0%} "
         "(priors/price_drift.yaml)"
     )
-    source = Source("Drift of posted prices, 2022 to 2026, see priors/price_drift.yaml", "priors/price_drift.yaml")
+    title = f"Drift of posted prices, {known['period']}, see priors/price_drift.yaml"
+    source = Source(title, "priors/price_drift.yaml")
     marginal = _moved(item.marginal, mean, sd)
     return item._replace(marginal=marginal, prior=words, sources=(*item.sources, source), epistemic=None,
                          carried=years)  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpustack_mc import conditions, knobs, priors, storage, targets, units
+from gpustack_mc import catalog, conditions, knobs, priors, storage, targets, units
 from gpustack_mc.design import Design, make_design
 from gpustack_mc.equal_loss import equal_loss
 from gpustack_mc.errors import InputError, Place, option_place
@@ -177,7 +177,9 @@ def _drift(text: str | None, condition: Target, base: Problem) -> Drift | None:
 
 def _drift_note(drift: Drift, solved: Solved, design: Design) -> str:
     share = float(np.median(share_of_draws(drift, solved.problem, solved.draws, design)))
-    whose = ", as posted prices did in 2022 to 2026, see priors/price_drift.yaml," if drift.fitted else ""
+    whose = ""
+    if drift.fitted:
+        whose = f", as posted prices did in {catalog.price_drift_settings()['period']}, see priors/price_drift.yaml,"
     said = f"{drift.low:+.0%}" if drift.low == drift.high else f"{drift.low:+.0%} to {drift.high:+.0%} (90%)"
     return (
         f"the rental price changes by {said} a year{whose} over the hardware's life, so that owning competes with "

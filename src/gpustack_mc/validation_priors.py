@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from gpustack_mc import scoring, storage
+from gpustack_mc import pack, scoring, storage
 from gpustack_mc.fits import held_out, hierarchy, refit
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def of_problem(posed: hierarchy.Problem) -> dict[str, Any]:
 def _of_scheme(
     posed: hierarchy.Problem, folds: list[list[int]], units: list[list[int]], posterior: hierarchy.Posterior
 ) -> dict[str, Any]:
-    found = held_out.predict(posed, folds, posterior)
+    limit = pack.options()["maximal_k_hat"]
+    found = held_out.predict(posed, folds, posterior, maximal_k_hat=limit)
     y = np.array([row.y for row in posed.rows])
     scored = scoring.score_rows(found.mixture, y)
     cluster = np.empty(len(y), dtype=int)

@@ -7,7 +7,7 @@ D_s` (see `gpustack_mc.fits.hierarchy`), so that rows :math:`I` given all others
 .. math:: y_I \mid y_{-I}, s \sim N\!\left(y_I - P_{II}^{-1} [P (y - \mu_s)]_I,\; P_{II}^{-1}\right),
 
 and draws of :math:`s` that saw all rows are weighted by :math:`1 / p(y_I \mid y_{-I}, s)`, Pareto smoothed. Where the
-shape of their tail is above `MAXIMAL_K_HAT` the program is sampled anew without the rows. Nothing is approximated but
+shape of their tail is above a limit the program is sampled anew without the rows. Nothing is approximated but
 by the draws.
 
 References
@@ -27,7 +27,6 @@ from gpustack_mc.fits import hierarchy
 from gpustack_mc.fits.hierarchy import Arrays, Posterior, Problem
 from gpustack_mc.scoring import Mixture
 
-MAXIMAL_K_HAT = 0.7
 _FEWEST = 25
 _MUTE = 1e8  # variance of a row that says nothing, on log and logit scales
 DRAWS = 400  # of the standard deviations; their Monte Carlo error is a hundredth of the spread of a row
@@ -48,7 +47,9 @@ class HeldOut(NamedTuple):
     refitted: int
 
 
-def predict(problem: Problem, folds: Sequence[Sequence[int]], posterior: Posterior | None = None) -> HeldOut:
+def predict(
+    problem: Problem, folds: Sequence[Sequence[int]], posterior: Posterior | None = None, *, maximal_k_hat: float
+) -> HeldOut:
     """Predict the rows of each fold from all others.
 
     Parameters
@@ -58,6 +59,8 @@ def predict(problem: Problem, folds: Sequence[Sequence[int]], posterior: Posteri
         Rows that are left out together; each row is in one fold.
     posterior : Posterior, optional
         Of the problem with all rows; sampled here when omitted.
+    maximal_k_hat : float
+        Shape of the tail of weights above which a fold is sampled anew.
     """
     posterior = _thinned(posterior or hierarchy.sample(problem))
     data = hierarchy.arrays(problem)
@@ -70,7 +73,7 @@ def predict(problem: Problem, folds: Sequence[Sequence[int]], posterior: Posteri
         density = _log_density(data.y[rows], mean, covariance)
         # Of the log densities of rows that are left out; a few draws have no tail that could be smoothed.
         smoothed, k_hat = array_stats.psislw(density) if len(density) >= _FEWEST else (-density, 0.0)
-        if len(rows) == len(data.y) or not k_hat <= MAXIMAL_K_HAT:
+        if len(rows) == len(data.y) or not k_hat <= maximal_k_hat:
             mean, covariance = _new(data, _thinned(hierarchy.sample(_without(problem, fold))), rows)
             smoothed = np.zeros(shape[1])
             refitted += 1
