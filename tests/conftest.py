@@ -1,6 +1,7 @@
 """Shared fixtures and settings."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,16 @@ def pytest_xdist_auto_num_workers(config):
 def pytest_collection_modifyitems(items):
     """Bring the longest files to the front."""
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+@pytest.fixture(autouse=True)
+def no_figure_left():
+    """A figure that pyplot keeps fills memory, and opens a window with the next `show` of the caller."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        left = pyplot.get_fignums()
+        pyplot.close("all")
+        assert left == []
 
 
 @pytest.fixture(scope="session")
