@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gpustack_mc import answering, sweep_engine, sweep_figures, sweep_model, sweep_store
+from gpustack_mc import answering, sweep_engine, sweep_figures, sweep_model, sweep_store, sweep_zarr
 from gpustack_mc import sweep as sweeps
 from gpustack_mc.design import make_design
 from gpustack_mc.errors import GpustackError, InputError
@@ -315,6 +316,38 @@ def test_zarr_holds_the_numbers_of_netcdf_and_its_bytes_are_those_of_an_uninterr
     assert files(tmp_path / "whole") == files(tmp_path / "again")
     with pytest.raises(InputError, match="other settings"):
         run(path, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("stop", ["the new store is written", "the new store takes its place"])
+def test_a_zarr_store_that_is_replaced_stays_whole_until_the_new_one_stands(tmp_path, monkeypatch, stop):
+    pytest.importorskip("zarr", reason="needs gpustack-mc[zarr]")
+
+    def value(path: Path) -> float:
+        with xr.open_zarr(path, chunks=None) as store:
+            return float(store["value"][0])
+
+    path = tmp_path / "sweep.zarr"
+    old, new = (xr.Dataset({"value": ("scenario", [number])}) for number in (1.0, 2.0))
+    sweep_zarr.write_zarr(old, path, 1)
+
+    def full(self, *arguments, **more):
+        if type(self) is xr.Dataset or self.name == ".sweep.zarr.part":
+            raise OSError(28, "No space left on device")
+        return rename(self, *arguments, **more)
+
+    rename = Path.rename
+    broken = (xr.Dataset, "to_zarr") if stop.endswith("written") else (Path, "rename")
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
+        patched.setattr(*broken, full)
+        sweep_zarr.write_zarr(new, path, 1)
+    assert value(path) == 1
+    # What a process leaves that was killed between the two steps, and after them.
+    path.rename(tmp_path / ".sweep.zarr.old")
+    sweep_zarr.write_zarr(new, path, 1)
+    shutil.copytree(path, tmp_path / ".sweep.zarr.old")
+    sweep_zarr.write_zarr(new, path, 1)
+    assert value(path) == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["sweep.zarr"]
 
 
 def test_without_zarr_the_error_says_what_to_install(spec, tmp_path, monkeypatch):

@@ -35,8 +35,10 @@ def write_zarr(dataset: xr.Dataset, path: Path, chunk: int) -> None:
     chunk : int
         Scenarios of each part of the store.
     """
-    part = path.with_name(f".{path.name}.part")
+    part, old = (path.with_name(f".{path.name}.{end}") for end in ("part", "old"))
     shutil.rmtree(part, ignore_errors=True)
+    if old.exists():  # of a process that was killed
+        shutil.rmtree(old) if path.exists() else old.rename(path)
     try:
         encoding = {name: {"chunks": tuple(min(chunk, size) if dim == "scenario" else size
                                            for dim, size in array.sizes.items())}
@@ -45,7 +47,12 @@ def write_zarr(dataset: xr.Dataset, path: Path, chunk: int) -> None:
             # Metadata in one place spare readers a request for each variable; not all of Zarr 3 knows them yet.
             warnings.filterwarnings("ignore", message="Consolidated metadata")
             dataset.to_zarr(part, mode="w", zarr_format=3, consolidated=True, encoding=encoding)
-        shutil.rmtree(path, ignore_errors=True)
+        # A folder cannot take the place of another in one step: the old one steps aside until the new one stands.
+        if path.exists():
+            path.rename(old)
         part.rename(path)
     finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
         shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
