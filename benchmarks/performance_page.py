@@ -44,6 +44,10 @@ def _seconds(value: float) -> str:
     return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
 
 
+def _ratio(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
     return "\n".join(lines)
@@ -52,11 +56,13 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for task, title in TASKS.items():
-        cells = [
-            (f"{row['n']:,}", row["who"], _seconds(row["seconds"]),
-             f"{row['ratio']:.3g} ({row['ratio_float64']:.3g})" if "ratio_float64" in row else f"{row['ratio']:.3g}")
-            for row in rows if row["task"] == task
-        ]  # fmt: skip
+        cells = []
+        for row in rows:
+            if row["task"] == task:
+                times = _ratio(row["ratio"])
+                if "ratio_float64" in row:
+                    times += f" ({_ratio(row['ratio_float64'])})"
+                cells.append((f"{row['n']:,}", row["who"], _seconds(row["seconds"]), times))
         parts.append(f"**{task}. {title}**\n\n" + _table(["samples", "", "time", "times"], cells))
     return "\n\n".join(parts)
 
@@ -93,7 +99,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         names, ratios = [row["who"] for row in chosen], [row["ratio"] for row in chosen]
         colours = ["#1f6f8b" if name.startswith("ours") else "#9aa5b1" for name in names]
         bars = axes.barh(names, ratios, color=colours)
-        axes.bar_label(bars, [f"{ratio:.3g}" for ratio in ratios], padding=3, fontsize=8)
+        axes.bar_label(bars, [_ratio(ratio) for ratio in ratios], padding=3, fontsize=8)
         axes.set_xscale("log")
         axes.set_xlim(0.8, max(ratios) * 3)
         axes.set_title(f"{SHORT[task]}, {largest[task]:,} samples", fontsize=9, loc="left")
@@ -111,7 +117,7 @@ def write(speed: Path, coverage: Path, page: Path, picture: Path) -> None:
         dict.fromkeys(f"- {row['task']}, {row['who']}: {row['differs']}" for row in rows if row["differs"])
     )
     about = (
-        "{cores} cores ({machine}) on which {load:.0f} other programs wanted to run, jax {jax}, numpy {numpy}, Python "
+        "{cores} cores ({machine}), of which other programs wanted {load:.0f}, jax {jax}, numpy {numpy}, Python "
         "{python}."
     ).format(**found["about"])
     page.write_text(
