@@ -112,6 +112,7 @@ def test_standard_input(scenario_file):
         (["run", "worked-70b", "--seed", "-1"], "-1 is not in the range"),
         (["run", "worked-70b", "--design", "magic"], "'magic' is not one of"),
         (["run", "worked-70b", "--nonsense"], "No such option"),
+        (["sweep", "grid.yaml", "--no-files"], "--no-plots'? See `"),
         (["runn"], "No such command 'runn'"),
         (["priors", "show", "mffu"], "there is no prior 'mffu'. Did you mean mfu"),
         (["priors", "show", "rental_price", "--where", "chip=H100"], "told by 'chip'. Known: accelerator, term"),

@@ -79,7 +79,8 @@ def _usage(error: click.ClickException, as_json: bool) -> int:
     hint = ""
     if isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"See `{error.ctx.command_path} --help`."
-    failure: Any = GpustackError("usage", error.format_message().rstrip(".") + ".", hint)
+    said = error.format_message()
+    failure: Any = GpustackError("usage", said if said.endswith((".", "?")) else f"{said}.", hint)
     click.echo(json.dumps(failure.as_dict()) if as_json else str(failure), err=True)
     return error.exit_code
 
