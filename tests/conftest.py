@@ -39,6 +39,18 @@ def no_figure_left():
         assert left == []
 
 
+@pytest.fixture
+def drawing():
+    """For examples that leave their picture to the reader, to show or to close."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    yield
+    pyplot.close("all")
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     return ROOT

@@ -85,13 +85,9 @@ def test_cells_hold_any_text():
     assert generate.cell("a|b <c> `d` *e* [f]\n g") == r"a\|b &lt;c&gt; \`d\` \*e\* \[f\] g"
 
 
+@pytest.mark.usefixtures("drawing")
 @pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_run_and_are_stored_without_outputs(path, tmp_path, monkeypatch):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     shown = []
@@ -104,7 +100,6 @@ def test_notebooks_run_and_are_stored_without_outputs(path, tmp_path, monkeypatc
         last = [ast.Expression(body.pop().value)] if isinstance(body[-1], ast.Expr) else []
         exec(compile(ast.Module(body, []), path.name, "exec"), names)
         shown += [eval(compile(expression, path.name, "eval"), names) for expression in last]
-    plt.close("all")
     assert len(shown) >= 8 and all(value is not None for value in shown)
 
 

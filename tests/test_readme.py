@@ -127,15 +127,6 @@ def test_the_scenarios_of_the_documentation_are_sound(scenario_file):
         (read_sweep if is_sweep else load_scenario)(scenario_file(text))
 
 
-@pytest.fixture
-def drawing():
-    """For examples that leave their picture to the reader, to show or to close."""
-    from matplotlib import pyplot
-
-    yield
-    pyplot.close("all")
-
-
 @pytest.mark.usefixtures("drawing")
 def test_the_python_examples_run(readme, root, monkeypatch, tmp_path):
     (tmp_path / "scenarios").symlink_to(root / "scenarios")
